@@ -1,0 +1,127 @@
+"""The device boundary, whole: everything the lane core asks of an engine, and nothing else.
+
+A backend owns one *session* a slot: the device state of at most one stream, with a fixed capacity in rows. The core decides which
+slot a stream sits in; the backend never does. Every call names the slot and the absolute position it
+starts at, so that a backend can refuse a call that does not follow from the session's state.
+
+Life of a session: `prefill` (one or more passes from position 0) -> `draw_first` -> `draft` (absorbs the
+first token) -> rounds of `verify` -> `keep` -> `draft` -> ... -> `release`. Between `verify` and `keep` the
+session is unsettled: it may only be kept or released. `move` may come at any settled moment.
+
+All calls come from one thread. A call that fails raises a `LaneError`; the sessions it named may then only
+be released.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NewType, Protocol
+
+from hermitcrab.sampling.params import Sampling
+
+SlotId = NewType("SlotId", int)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a backend can do; fixed once it has loaded.
+
+    `session_rows` is each slot's capacity in rows, by slot. `row_limit` bounds the rows of one `verify` over all
+    streams, `window_rows` the rows of one stream's window in it (1: drafts are never verified).
+    `draft_depth` is how many drafts the head can hold after `draft` (0: it has no head). Prompt passes start
+    at multiples of `prompt_grid_rows` and end at one, or at the prompt's end, so that a prompt row's bits do not depend
+    on how the prompt was cut; `prompt_pass_rows` (a multiple of the grid) is the longest pass it takes.
+    """
+
+    vocab_tokens: int
+    session_rows: tuple[int, ...]
+    row_limit: int
+    window_rows: int
+    draft_depth: int
+    prompt_grid_rows: int
+    prompt_pass_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The rows one stream puts into a round.
+
+    `tokens[0]` is the pending token (drawn, not yet in the session), the rest are drafts. `position` is the absolute
+    position of `tokens[0]`, which is also the session's settled length in rows.
+    """
+
+    slot: SlotId
+    position: int
+    tokens: tuple[int, ...]
+    sampling: Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """The target's own draws for one window: `drawn[i]` is the token after row i, at position + i + 1."""
+
+    drawn: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DraftRequest:
+    """Settled rows for the draft head to absorb, and how many drafts to hold after them.
+
+    `next_tokens[i]` is the token that follows row `position + i`; the rows end at the session's settled
+    length, so the last of them is the stream's new pending token. `depth` 0 absorbs and drafts nothing.
+    """
+
+    slot: SlotId
+    position: int
+    next_tokens: tuple[int, ...]
+    depth: int
+    sampling: Sampling
+
+
+class Backend(Protocol):
+    """An engine as the core sees it."""
+
+    def facts(self) -> Facts:
+        """What this backend can do; the same value at every call."""
+        ...
+
+    def prefill(self, slot: SlotId, position: int, tokens: Sequence[int]) -> None:
+        """Run one prompt pass: rows `position .. position + len(tokens)` of the slot's session.
+
+        A pass at position 0 needs an empty session. Leaves the session settled.
+        Raises StateNotSettled if the position is not the session's length; DeviceFailed if the device does.
+        """
+        ...
+
+    def draw_first(self, slot: SlotId, position: int, sampling: Sampling) -> int:
+        """Draw the reply's first token from the last prompt row; it will stand at `position`, the session's length."""
+        ...
+
+    def verify(self, windows: Sequence[Window]) -> list[Verified]:
+        """Run all windows in one forward and draw after every row; one result a window, in order.
+
+        Each session is unsettled until its `keep`.
+        """
+        ...
+
+    def keep(self, slot: SlotId, rows: int) -> None:
+        """Keep the first `rows` (at least 1) of the slot's window and forget the rest, exactly as if never run."""
+        ...
+
+    def draft(self, requests: Sequence[DraftRequest]) -> list[tuple[int, ...]]:
+        """Absorb settled rows into the draft head and draw drafts for the tokens after the pending one.
+
+        Returns at most `depth` drafts a request, in order. Each request's rows must follow the last absorbed one.
+        """
+        ...
+
+    def move(self, source: SlotId, target: SlotId) -> None:
+        """Copy a settled session into a larger empty one, bit for bit; the source stays valid until released.
+
+        Raises StateNotSettled if a window awaits its keep; LaneMemory if the target cannot be had now (the
+        stream waits and tries again); DeviceFailed if the copy fails.
+        """
+        ...
+
+    def release(self, slot: SlotId) -> None:
+        """Empty the slot's session, whatever its state. Never raises for a session in a legal or failed state."""
+        ...

@@ -1,0 +1,1 @@
+"""The torch backend: sessions, prompt passes, decode rounds, drafts, draws."""

@@ -1,0 +1,1 @@
+"""Bytes: what sessions cost and whether they fit, in plain Python."""

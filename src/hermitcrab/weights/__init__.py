@@ -1,0 +1,1 @@
+"""Bytes to tensors: safetensors shards, affine n-bit groups, refusals in plain words."""
