@@ -5,7 +5,9 @@ HermitcrabError
 ├── CheckpointError           a model directory cannot be read
 ├── RequestError              a request is wrong: its sender can mend it
 │   ├── ContextLengthExceeded the prompt can never fit
-│   └── UnknownModel          no such model here
+│   ├── UnknownModel          no such model here
+│   ├── WrongKey              the key is missing or wrong
+│   └── BodyTooLarge          the body is larger than the operator allows
 ├── Busy                      not now: try again later
 │   ├── QueueFull             too many requests wait already
 │   └── ShuttingDown          the server is ending
@@ -23,7 +25,7 @@ class HermitcrabError(Exception):
 
 
 class SettingError(HermitcrabError):
-    """An option, environment variable or config file is wrong; the text names the item and what is allowed."""
+    """An option, environment variable or config file is wrong; the text names it and what is allowed."""
 
 
 class CheckpointError(HermitcrabError):
@@ -62,6 +64,21 @@ class UnknownModel(RequestError):
             f"There is no model {name!r} here; this server has {', '.join(known)}.", param="model"
         )
         self.name = name
+
+
+class WrongKey(RequestError):
+    """The server asks for a key and the request brings none, or another."""
+
+    def __init__(self) -> None:
+        super().__init__("This server asks for a key: send it as `Authorization: Bearer KEY`.")
+
+
+class BodyTooLarge(RequestError):
+    """The request's body is larger than the operator allows."""
+
+    def __init__(self, *, limit_bytes: int) -> None:
+        super().__init__(f"The request body is larger than this server takes: {limit_bytes} bytes at most.")
+        self.limit_bytes = limit_bytes
 
 
 class Busy(HermitcrabError):

@@ -1,0 +1,52 @@
+"""The whole HTTP side as one ASGI application."""
+
+from fastapi import FastAPI, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+import hermitcrab
+from hermitcrab.clock import Clock, WallClock
+from hermitcrab.core.api import Lanes
+from hermitcrab.errors import HermitcrabError
+from hermitcrab.server.auth import KeyCheck
+from hermitcrab.server.desk import Desk
+from hermitcrab.server.errors import OUR_FAULT, error_response, plain_error_body
+from hermitcrab.server.limits import BodyLimit
+from hermitcrab.server.options import ServerOptions
+from hermitcrab.server.routes.chat import chat_routes
+from hermitcrab.server.routes.completions import completion_routes
+from hermitcrab.server.routes.models import model_routes
+from hermitcrab.server.routes.status import status_routes
+from hermitcrab.server.text.chat import ChatText
+
+
+def create_app(lanes: Lanes, text: ChatText, options: ServerOptions, clock: Clock | None = None) -> FastAPI:
+    """The application over an engine that the caller starts and stops; building it starts nothing."""
+    desk = Desk(lanes, text, options, clock or WallClock())
+    # the pages FastAPI would serve load their scripts from elsewhere; /openapi.json needs nothing
+    app = FastAPI(title="Hermitcrab", version=hermitcrab.__version__, docs_url=None, redoc_url=None)
+    for routes in (chat_routes, completion_routes, model_routes, status_routes):
+        app.include_router(routes(desk))
+    app.add_exception_handler(HermitcrabError, _our_error)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _unforeseen)
+    app.add_middleware(BodyLimit, limit_bytes=options.max_body_bytes)
+    if options.api_key is not None:
+        app.add_middleware(KeyCheck, key=options.api_key)
+    return app
+
+
+async def _our_error(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HermitcrabError)
+    return error_response(error)
+
+
+async def _http_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    message = f"{request.method} {request.url.path}: {error.detail}."
+    body = plain_error_body(message, kind="invalid_request_error")
+    return JSONResponse(body, error.status_code, error.headers)
+
+
+async def _unforeseen(_: Request, error: Exception) -> JSONResponse:
+    return JSONResponse(plain_error_body(OUR_FAULT, kind="server_error"), 500)

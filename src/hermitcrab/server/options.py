@@ -1,0 +1,21 @@
+"""What the operator decides about the HTTP side."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """The model's names and the server's limits.
+
+    A stream shows a sign of life every `keepalive_s`. `/health` calls the engine stuck when work is pending and
+    its thread has not gone round for `stuck_s`: longer than a prompt pass or a compilation takes. A client that
+    takes nothing for `slow_client_s` is dropped.
+    """
+
+    model_id: str
+    aliases: tuple[str, ...] = ()
+    api_key: str | None = None
+    max_body_bytes: int = 32 << 20
+    keepalive_s: float = 4.0
+    stuck_s: float = 60.0
+    slow_client_s: float = 120.0

@@ -1,0 +1,117 @@
+"""Everything the server knows about the model's text: prompts in, replies out, ends and sampling habits."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hermitcrab.errors import RequestError
+from hermitcrab.server.text.marks import MARKS, THINK_CLOSE, THINK_OPEN, spelled
+from hermitcrab.server.text.stream import TextStopWatch, TextStream
+from hermitcrab.server.text.template import ChatTemplate
+from hermitcrab.server.text.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt's tokens; `is_thinking` when it leaves a thinking block open for the reply to go on in."""
+
+    ids: tuple[int, ...]
+    is_thinking: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """How the model likes to be sampled where a request does not say."""
+
+    temperature: float
+    top_p: float
+    top_k: int
+    min_p: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ChatText:
+    """One model's text side. `template` is None for a model that has no chat template.
+
+    `eos_ids` end a reply. `thinking` and `plain` are the sampling habits with and without a thinking block.
+    """
+
+    vocabulary: Vocabulary
+    template: ChatTemplate | None
+    eos_ids: frozenset[int]
+    thinking: Habits
+    plain: Habits
+
+    def chat_prompt(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]],
+        switches: Mapping[str, Any],
+    ) -> Prompt:
+        """The tokens of a conversation, up to where the reply begins.
+
+        Only the template's own control tokens become control tokens; those spelled out in a message are plain
+        text. Raises RequestError when there is no template or it refuses the messages.
+        """
+        if self.template is None:
+            raise RequestError("This model has no chat template; use /v1/completions.", param="messages")
+        return self._prompt(self.vocabulary.encode(self.template.render(messages, tools, switches)))
+
+    def raw_prompt(self, text: str) -> Prompt:
+        """The tokens of a text as it stands; control tokens spelled out in it are control tokens."""
+        return self._prompt(self.vocabulary.encode(text))
+
+    def token_prompt(self, ids: Sequence[int]) -> Prompt:
+        """A prompt given as tokens. Raises RequestError for an id the model does not have."""
+        for token in ids:
+            if not 0 <= token < self.vocabulary.end_id:
+                raise RequestError(
+                    f"prompt has token {token}; this model's are 0 to {self.vocabulary.end_id - 1}.",
+                    param="prompt",
+                )
+        return self._prompt(ids)
+
+    def text_of(self, ids: Sequence[int]) -> str:
+        """The text of tokens, marks written out."""
+        stream = TextStream(self.vocabulary)
+        return spelled(stream.push(ids) + stream.finish())
+
+    def reply_text(self, stops: Sequence[str]) -> TextStream:
+        """A fresh stream for one reply's text."""
+        return TextStream(self.vocabulary, _with_marks(stops))
+
+    def stop_watch(self, stops: Sequence[str]) -> TextStopWatch | None:
+        """What tells the engine that a stop string is complete; None where there is nothing to watch for."""
+        return TextStopWatch(self.vocabulary, _with_marks(stops)) if stops else None
+
+    def effort(self, asked: str) -> str | None:
+        """The level of thinking the template knows nearest to `asked`; None if it knows none.
+
+        Raises RequestError for a word that is no level at all.
+        """
+        return None if self.template is None else self.template.effort(asked)
+
+    def habits(self, *, is_thinking: bool) -> Habits:
+        """The sampling habits of a reply with or without thinking."""
+        return self.thinking if is_thinking else self.plain
+
+    def _prompt(self, ids: Sequence[int]) -> Prompt:
+        if not ids:
+            raise RequestError("The prompt is empty.", param="prompt")
+        is_thinking = False
+        for token in ids:
+            mark = self.vocabulary.mark_of(token)
+            if mark in (THINK_OPEN, THINK_CLOSE):
+                is_thinking = mark == THINK_OPEN
+        return Prompt(tuple(ids), is_thinking)
+
+
+def _with_marks(stops: Sequence[str]) -> tuple[str, ...]:
+    """The stop strings, and again with structural tokens as marks where they spell one."""
+    marked = []
+    for stop in stops:
+        text = stop
+        for spelling, mark in MARKS.items():
+            text = text.replace(spelling, mark)
+        marked.append(text)
+    return tuple(dict.fromkeys((*stops, *marked)))

@@ -1,0 +1,83 @@
+"""Reply tokens to text as they come: characters held until whole, stop strings found and never shown.
+
+The result does not depend on how the tokens were grouped. The same class runs twice for a reply: on the
+engine thread as its stop watch, which only says when to end, and on the client's side, which shows the text.
+"""
+
+import codecs
+from collections.abc import Iterable, Sequence
+
+from hermitcrab.server.text.vocabulary import Vocabulary
+
+
+class TextStream:
+    """The text of one reply, marks included, up to the first stop string that completes."""
+
+    def __init__(self, vocabulary: Vocabulary, stops: Sequence[str] = ()) -> None:
+        self._vocabulary = vocabulary
+        self._stops = tuple(stops)
+        self._longest = max((len(stop) for stop in self._stops), default=0)
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._held = ""
+        self._is_stopped = False
+
+    @property
+    def is_stopped(self) -> bool:
+        """True once a stop string is complete; no text comes after it."""
+        return self._is_stopped
+
+    def push(self, tokens: Iterable[int]) -> str:
+        """Take reply tokens, in order; returns the text that is now certain to be shown."""
+        return "".join(self._take(self._decode(token)) for token in tokens)
+
+    def finish(self) -> str:
+        """The reply has ended: returns what was held back, a broken character as U+FFFD."""
+        shown = self._take(self._decoder.decode(b"", final=True))
+        if not self._is_stopped:
+            shown, self._held = shown + self._held, ""
+        return shown
+
+    def _decode(self, token: int) -> str:
+        mark = self._vocabulary.mark_of(token)
+        if mark is None:
+            return self._decoder.decode(self._vocabulary.bytes_of(token))
+        broken = self._decoder.decode(b"", final=True)
+        self._decoder.reset()
+        return broken + mark
+
+    def _take(self, text: str) -> str:
+        if self._is_stopped:
+            return ""
+        text = self._held + text
+        cut = self._first_stop(text)
+        if cut is not None:
+            self._is_stopped, self._held = True, ""
+            return text[:cut]
+        certain = len(text) - self._undecided(text)
+        self._held = text[certain:]
+        return text[:certain]
+
+    def _first_stop(self, text: str) -> int | None:
+        """Where the stop string that completes first begins; of those that end together, the longest."""
+        ends = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
+        return min(ends)[1] if ends else None
+
+    def _undecided(self, text: str) -> int:
+        """How many of the last characters may turn out to begin a stop string."""
+        for length in range(min(len(text), self._longest - 1), 0, -1):
+            tail = text[-length:]
+            if any(stop.startswith(tail) for stop in self._stops):
+                return length
+        return 0
+
+
+class TextStopWatch:
+    """Tells the engine when a stop string is complete, by the same rule that cuts the shown text."""
+
+    def __init__(self, vocabulary: Vocabulary, stops: Sequence[str]) -> None:
+        self._stream = TextStream(vocabulary, stops)
+
+    def push(self, token: int) -> bool:
+        """Take the next reply token; True when a stop string is now complete."""
+        self._stream.push((token,))
+        return self._stream.is_stopped

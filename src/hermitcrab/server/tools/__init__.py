@@ -1,0 +1,1 @@
+"""Tool calls: from the model's own spelling to the API's."""

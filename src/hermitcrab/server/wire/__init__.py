@@ -1,0 +1,1 @@
+"""What travels: request models of each API dialect, and the replies' shapes."""

@@ -1,0 +1,58 @@
+"""A request's body: bytes to a checked request model, or a sentence about what is wrong with it."""
+
+from typing import Any, TypeVar
+
+import pydantic_core
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from hermitcrab.errors import RequestError
+
+# deeper than any schema people write, and shallow enough for every recursive reader of the values
+MAX_DEPTH = 64
+
+_MODEL = TypeVar("_MODEL", bound="RequestModel")
+
+
+class RequestModel(BaseModel):
+    """Strict about the types of the fields it knows; others, which clients send freely, are passed over."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+
+def read_body(body: bytes, model: type[_MODEL]) -> _MODEL:
+    """The request in `body`. Raises RequestError naming the field at fault.
+
+    JSON as the standard has it: NaN, lone surrogates, numbers past any use and deep nesting are refused.
+    """
+    try:
+        value = pydantic_core.from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        raise RequestError(f"The body is not valid JSON: {error}.") from None
+    if not isinstance(value, dict):
+        raise RequestError("The body must be a JSON object.")
+    _check_depth(value)
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise _field_error(error) from None
+
+
+def _check_depth(value: object) -> None:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            child
+            for item in level
+            for child in (item.values() if isinstance(item, dict) else item if isinstance(item, list) else ())
+            if isinstance(child, dict | list)
+        ]
+        if not level:
+            return
+    raise RequestError(f"The body is nested deeper than {MAX_DEPTH} levels.")
+
+
+def _field_error(error: ValidationError) -> RequestError:
+    first: Any = error.errors(include_url=False)[0]
+    field = ".".join(str(step) for step in first["loc"])
+    message = str(first["msg"]).removeprefix("Value error, ")
+    return RequestError(f"{field}: {message[:1].lower()}{message[1:]}.", param=field)

@@ -1,0 +1,260 @@
+"""The OpenAI API's requests, as this server takes them.
+
+A field that is not supported yet is declared, so that asking for it is refused by name and never passed over.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from hermitcrab.errors import RequestError
+from hermitcrab.server.wire.body import RequestModel
+
+MAX_STOPS = 16
+MAX_STOP_CHARACTERS = 1024
+
+
+def _text_or_parts(value: Any) -> Any:
+    if value is None or isinstance(value, str):
+        return value
+    if not isinstance(value, list) or not all(isinstance(part, dict) for part in value):
+        raise ValueError("must be a string or a list of content parts")
+    return "".join(_part_text(part) for part in value)
+
+
+def _part_text(part: dict[str, Any]) -> str:
+    kind = part.get("type", "text")
+    text = part.get("refusal" if kind == "refusal" else "text")
+    if kind not in ("text", "input_text", "output_text", "refusal"):
+        raise ValueError(f"content parts of type {kind!r} are not supported; send text")
+    if not isinstance(text, str):
+        raise ValueError("a text part must have a string as its text")
+    return text
+
+
+def _stop_list(value: Any) -> Any:
+    stops = [] if value is None else [value] if isinstance(value, str) else value
+    if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
+        raise ValueError("must be a string or a list of strings")
+    if len(stops) > MAX_STOPS:
+        raise ValueError(f"may hold {MAX_STOPS} strings at most")
+    if not all(0 < len(stop) <= MAX_STOP_CHARACTERS for stop in stops):
+        raise ValueError(f"each string must have 1 to {MAX_STOP_CHARACTERS} characters")
+    return tuple(stops)
+
+
+def _prompt_list(value: Any) -> Any:
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, list) and value:
+        if all(isinstance(item, str) for item in value):
+            return tuple(value)
+        if _are_tokens(value):
+            return (tuple(value),)
+        if all(isinstance(item, list) and _are_tokens(item) for item in value):
+            return tuple(tuple(item) for item in value)
+    raise ValueError("must be a string, a list of strings, or a list of token ids")
+
+
+def _are_tokens(items: list[Any]) -> bool:
+    return all(type(item) is int for item in items)
+
+
+Words = Annotated[str | None, BeforeValidator(_text_or_parts)]
+Stops = Annotated[tuple[str, ...], BeforeValidator(_stop_list)]
+Prompts = Annotated[tuple[str | tuple[int, ...], ...], BeforeValidator(_prompt_list)]
+
+
+class StreamOptions(RequestModel):
+    """What a stream carries besides the reply."""
+
+    include_usage: bool | None = None
+
+
+class CalledFunction(RequestModel):
+    """The function of a call in an earlier turn; `arguments` is JSON as text, or what a client made of it."""
+
+    name: str
+    arguments: Any = None
+
+
+class EarlierCall(RequestModel):
+    """A tool call in an earlier turn."""
+
+    function: CalledFunction
+    id: str | None = None
+
+
+class Message(RequestModel):
+    """One message of a conversation."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Words = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[EarlierCall] | None = None
+    tool_call_id: str | None = None
+    name: str | None = None
+
+
+class OfferedFunction(RequestModel):
+    """A function the model may call."""
+
+    name: Annotated[str, Field(min_length=1, max_length=256)]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class OfferedTool(RequestModel):
+    """A tool the model may use; functions are the only kind."""
+
+    type: Literal["function"]
+    function: OfferedFunction
+
+
+class ReplyRequest(RequestModel):
+    """What chat and plain completions have in common."""
+
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: int | None = None
+    stop: Stops = ()
+    seed: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    ignore_eos: bool | None = None
+
+    n: Any = None
+    logprobs: Any = None
+    top_logprobs: Any = None
+    prompt_logprobs: Any = None
+    presence_penalty: Any = None
+    frequency_penalty: Any = None
+    repetition_penalty: Any = None
+    logit_bias: Any = None
+    response_format: Any = None
+    structured_outputs: Any = None
+    guided_json: Any = None
+    guided_regex: Any = None
+    guided_choice: Any = None
+    guided_grammar: Any = None
+    min_tokens: Any = None
+    stop_token_ids: Any = None
+    thinking_budget: Any = None
+
+    def check(self) -> None:
+        """Raises RequestError for a field that asks for something this server does not do yet."""
+        for field, harmless in _NOT_YET.items():
+            value = getattr(self, field, None)
+            if value is not None and not any(
+                type(value) is type(item) and value == item for item in harmless
+            ):
+                raise RequestError(f"{field} is not supported by this server yet; leave it out.", param=field)
+        if self.max_tokens is not None and self.max_tokens < 1:
+            raise RequestError(f"max_tokens must be 1 or more, not {self.max_tokens}.", param="max_tokens")
+
+    @property
+    def wants_stream(self) -> bool:
+        return bool(self.stream)
+
+    @property
+    def wants_usage(self) -> bool:
+        """Whether a stream ends with a usage chunk."""
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+
+class ChatRequest(ReplyRequest):
+    """POST /v1/chat/completions."""
+
+    messages: Annotated[list[Message], Field(min_length=1)]
+    max_completion_tokens: int | None = None
+    tools: list[OfferedTool] | None = None
+    tool_choice: Any = None
+    parallel_tool_calls: Any = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    reasoning_effort: str | None = None
+    enable_thinking: bool | None = None
+
+    functions: Any = None
+    function_call: Any = None
+    modalities: Any = None
+    audio: Any = None
+
+    def check(self) -> None:
+        """Raises RequestError for what this server does not do yet, and for fields that contradict others."""
+        super().check()
+        most = self.max_completion_tokens
+        if most is not None and most < 1:
+            raise RequestError(
+                f"max_completion_tokens must be 1 or more, not {most}.", param="max_completion_tokens"
+            )
+        if most is not None and self.max_tokens not in (None, most):
+            raise RequestError(
+                f"max_tokens is {self.max_tokens} and max_completion_tokens is {most}; send one of them.",
+                param="max_tokens",
+            )
+        names = [tool.function.name for tool in self.tools or ()]
+        if len(set(names)) != len(names):
+            raise RequestError("tools has two functions of the same name.", param="tools")
+
+    @property
+    def most_tokens(self) -> int | None:
+        """The reply's length limit under either of its names."""
+        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+
+    @property
+    def usable_tools(self) -> list[OfferedTool]:
+        """The tools the model may call in this reply."""
+        return [] if self.tool_choice == "none" else list(self.tools or ())
+
+
+class CompletionRequest(ReplyRequest):
+    """POST /v1/completions."""
+
+    prompt: Prompts
+    echo: bool | None = None
+
+    suffix: Any = None
+    best_of: Any = None
+
+    @property
+    def only_prompt(self) -> str | tuple[int, ...]:
+        """The one prompt. Raises RequestError for several, which this server does not take yet."""
+        if len(self.prompt) != 1:
+            raise RequestError(
+                f"prompt has {len(self.prompt)} prompts; send one request for each.", param="prompt"
+            )
+        return self.prompt[0]
+
+
+# fields refused by name, each with the values that ask for nothing
+_NOT_YET: dict[str, tuple[object, ...]] = {
+    "n": (1,),
+    "best_of": (1,),
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "prompt_logprobs": (),
+    "presence_penalty": (0, 0.0),
+    "frequency_penalty": (0, 0.0),
+    "repetition_penalty": (1, 1.0),
+    "logit_bias": ({},),
+    "response_format": ({"type": "text"},),
+    "structured_outputs": (),
+    "guided_json": (),
+    "guided_regex": (),
+    "guided_choice": (),
+    "guided_grammar": (),
+    "min_tokens": (0,),
+    "stop_token_ids": ([],),
+    "thinking_budget": (0,),
+    "tool_choice": ("none", "auto"),
+    "parallel_tool_calls": (True,),
+    "functions": ([],),
+    "function_call": ("none",),
+    "modalities": (["text"],),
+    "audio": (),
+    "suffix": ("",),
+}
