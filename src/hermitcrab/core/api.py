@@ -48,8 +48,9 @@ class Request:
 class Usage:
     """What a reply cost, for its sender.
 
-    `waited_s` is the time in the queue and in pauses, `first_token_s` from submission to the first token, `decode_s` from
-    there to the end. `tokens_sha256` is the hex digest of the reply's token ids, each as 4 little-endian bytes.
+    `waited_s` is the time in the queue and in pauses, `first_token_s` from submission to the first token,
+    `decode_s` from there to the end. `tokens_sha256` is the hex digest of the reply's token ids, each as 4
+    little-endian bytes.
     """
 
     prompt_tokens: int
@@ -84,7 +85,7 @@ class Progressed:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Reply tokens, in order, each delivered once; an end-of-text token is counted in usage and not delivered."""
+    """Reply tokens, in order, each delivered once; an end-of-text token is counted, not delivered."""
 
     ids: tuple[int, ...]
 
@@ -153,7 +154,8 @@ class StreamStatus:
 class Status:
     """The server's insides at one moment; totals count since the start.
 
-    `tokens_per_s` is over the last 2 s. `tick_age_s` is how long ago the engine thread last went round its loop.
+    `tokens_per_s` is over the last 2 s. `tick_age_s` is how long ago the engine thread last went round its
+    loop.
     """
 
     sessions: tuple[SessionStatus, ...]
@@ -184,7 +186,8 @@ class Lanes(Protocol):
     def submit(self, request: Request, sink: Sink) -> None:
         """Queue a request.
 
-        Raises ContextLengthExceeded if its prompt can never fit, QueueFull, or ShuttingDown; then the sink is never called.
+        Raises ContextLengthExceeded if its prompt can never fit, QueueFull, or ShuttingDown; then the sink
+        is never called.
         """
         ...
 

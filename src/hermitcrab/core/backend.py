@@ -1,8 +1,9 @@
 """The device boundary, whole: everything the lane core asks of an engine, and nothing else.
 
-A backend owns one *session* a slot: the device state of at most one stream, with a fixed capacity in rows. The core decides which
-slot a stream sits in; the backend never does. Every call names the slot and the absolute position it
-starts at, so that a backend can refuse a call that does not follow from the session's state.
+A backend owns one *session* a slot: the device state of at most one stream, with a fixed capacity in rows.
+The core decides which slot a stream sits in; the backend never does. Every call names the slot and the
+absolute position it starts at, so that a backend can refuse a call that does not follow from the session's
+state.
 
 Life of a session: `prefill` (one or more passes from position 0) -> `draw_first` -> `draft` (absorbs the
 first token) -> rounds of `verify` -> `keep` -> `draft` -> ... -> `release`. Between `verify` and `keep` the
@@ -25,11 +26,12 @@ SlotId = NewType("SlotId", int)
 class Facts:
     """What a backend can do; fixed once it has loaded.
 
-    `session_rows` is each slot's capacity in rows, by slot. `row_limit` bounds the rows of one `verify` over all
-    streams, `window_rows` the rows of one stream's window in it (1: drafts are never verified).
-    `draft_depth` is how many drafts the head can hold after `draft` (0: it has no head). Prompt passes start
-    at multiples of `prompt_grid_rows` and end at one, or at the prompt's end, so that a prompt row's bits do not depend
-    on how the prompt was cut; `prompt_pass_rows` (a multiple of the grid) is the longest pass it takes.
+    `session_rows` is each slot's capacity in rows, by slot. `row_limit` bounds the rows of one `verify`
+    over all streams, `window_rows` the rows of one stream's window in it (1: drafts are never verified).
+    `draft_depth` is how many drafts the head can hold after `draft` (0: it has no head). Prompt passes
+    start at multiples of `prompt_grid_rows` and end at one, or at the prompt's end, so that a prompt row's
+    bits do not depend on how the prompt was cut; `prompt_pass_rows` (a multiple of the grid) is the longest
+    pass it takes.
     """
 
     vocab_tokens: int
@@ -45,8 +47,8 @@ class Facts:
 class Window:
     """The rows one stream puts into a round.
 
-    `tokens[0]` is the pending token (drawn, not yet in the session), the rest are drafts. `position` is the absolute
-    position of `tokens[0]`, which is also the session's settled length in rows.
+    `tokens[0]` is the pending token (drawn, not yet in the session), the rest are drafts. `position` is the
+    absolute position of `tokens[0]`, which is also the session's settled length in rows.
     """
 
     slot: SlotId
@@ -93,7 +95,7 @@ class Backend(Protocol):
         ...
 
     def draw_first(self, slot: SlotId, position: int, sampling: Sampling) -> int:
-        """Draw the reply's first token from the last prompt row; it will stand at `position`, the session's length."""
+        """Draw the first token from the last prompt row; it will stand at `position`, the length."""
         ...
 
     def verify(self, windows: Sequence[Window]) -> list[Verified]:
@@ -104,13 +106,14 @@ class Backend(Protocol):
         ...
 
     def keep(self, slot: SlotId, rows: int) -> None:
-        """Keep the first `rows` (at least 1) of the slot's window and forget the rest, exactly as if never run."""
+        """Keep the first `rows` (at least 1) of the slot's window; the rest are as if never run."""
         ...
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[tuple[int, ...]]:
         """Absorb settled rows into the draft head and draw drafts for the tokens after the pending one.
 
-        Returns at most `depth` drafts a request, in order. Each request's rows must follow the last absorbed one.
+        Returns at most `depth` drafts a request, in order. Each request's rows must follow the last
+        absorbed one.
         """
         ...
 
@@ -123,5 +126,5 @@ class Backend(Protocol):
         ...
 
     def release(self, slot: SlotId) -> None:
-        """Empty the slot's session, whatever its state. Never raises for a session in a legal or failed state."""
+        """Empty the slot's session, whatever its state. Never raises for a legal or failed one."""
         ...

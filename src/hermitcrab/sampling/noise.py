@@ -10,8 +10,8 @@ The recipe, in 64-bit words that wrap. `mix64` is the finaliser of splitmix64:
     gumbel       = -log(-log(uniform))           float64
 
 Shifts bring in zeros. A twin on signed 64-bit words gets the same bits: sums and products wrap alike, and a
-shift right by n is the arithmetic shift followed by `& ((1 << (64 - n)) - 1)`. Python's ints do not wrap: hence `WORD`.
-`position` is where the drawn token will stand. A row key serves all tokens of a row.
+shift right by n is the arithmetic shift followed by `& ((1 << (64 - n)) - 1)`. Python's ints do not wrap:
+hence `WORD`. `position` is where the drawn token will stand. A row key serves all tokens of a row.
 """
 
 import math

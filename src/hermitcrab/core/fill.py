@@ -1,0 +1,81 @@
+"""Prompts fill in passes between rounds: which prompt is next, and when a round is due instead.
+
+Passes start at multiples of the backend's grid. They alternate between the prompt with the fewest rows
+left, so that short ones get going, and the oldest one, so that none starves: the oldest prompt gets at
+least every other pass.
+"""
+
+from collections.abc import Sequence
+
+from hermitcrab.core.api import Progress
+from hermitcrab.core.backend import Backend, Facts
+from hermitcrab.core.rounds import Rounds
+from hermitcrab.core.status import Totals
+from hermitcrab.core.stream import Stream
+from hermitcrab.errors import LaneError
+
+
+class DecodeShare:
+    """Decides between a round and a prompt pass: rounds get their share of the time while prompts fill.
+
+    After every pass at least one round is due, until rounds have had `share` of the time since both kinds
+    of work were there. Time moves choices only, never tokens.
+    """
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._round_s = 0.0
+        self._pass_s = 0.0
+        self._is_pass_last = False
+
+    def is_round_due(self, *, has_live: bool, has_filling: bool) -> bool:
+        """True if a round comes next; at least one of both kinds of work is there."""
+        if not (has_live and has_filling):
+            self._round_s = self._pass_s = 0.0
+            self._is_pass_last = False
+            return has_live
+        return self._is_pass_last or self._round_s < self._share * (self._round_s + self._pass_s)
+
+    def count_round(self, seconds: float) -> None:
+        """A round took so long."""
+        self._round_s += seconds
+        self._is_pass_last = False
+
+    def count_pass(self, seconds: float) -> None:
+        """A prompt pass took so long."""
+        self._pass_s += seconds
+        self._is_pass_last = True
+
+
+def next_prompt(filling: Sequence[Stream], *, passes_run: int) -> Stream:
+    """The stream whose prompt gets the next pass; `filling` in order of admission."""
+    if passes_run % 2:
+        return filling[0]
+    return min(filling, key=lambda stream: stream.limits.prompt_tokens - stream.window.rows)
+
+
+class Prompts:
+    """Runs prompt passes, and the first draw after the last of them."""
+
+    def __init__(self, backend: Backend, facts: Facts, rounds: Rounds, totals: Totals) -> None:
+        self._backend = backend
+        self._pass_rows = facts.prompt_pass_rows
+        self._rounds = rounds
+        self._totals = totals
+        self._passes_run = 0
+
+    def run_pass(self, filling: Sequence[Stream]) -> None:
+        """Run one pass of one prompt; a failure ends that stream."""
+        stream = next_prompt(filling, passes_run=self._passes_run)
+        self._passes_run += 1
+        prompt, start = stream.request.prompt, stream.window.rows
+        try:
+            self._backend.prefill(stream.home, start, prompt[start : start + self._pass_rows])
+            stream.window.rows = min(start + self._pass_rows, len(prompt))
+            self._totals.prompt_tokens += stream.window.rows - start
+            stream.tell(Progress.FILLING)
+            if stream.window.rows == len(prompt):
+                token = self._backend.draw_first(stream.home, len(prompt), stream.request.sampling)
+                self._rounds.begin(stream, token)
+        except LaneError as error:
+            stream.finish(error)

@@ -1,0 +1,56 @@
+"""A backend whose every failure is a `LaneError`, whatever the device library raised."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from hermitcrab.core.backend import Backend, DraftRequest, Facts, SlotId, Verified, Window
+from hermitcrab.errors import DeviceFailed, LaneError
+from hermitcrab.sampling.params import Sampling
+
+
+class GuardedBackend:
+    """Passes each call on; an error that is not a `LaneError` becomes `DeviceFailed` with its words."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def facts(self) -> Facts:
+        return self._backend.facts()
+
+    def prefill(self, slot: SlotId, position: int, tokens: Sequence[int]) -> None:
+        with _lane_errors("a prompt pass"):
+            self._backend.prefill(slot, position, tokens)
+
+    def draw_first(self, slot: SlotId, position: int, sampling: Sampling) -> int:
+        with _lane_errors("the first draw"):
+            return self._backend.draw_first(slot, position, sampling)
+
+    def verify(self, windows: Sequence[Window]) -> list[Verified]:
+        with _lane_errors("a round"):
+            return self._backend.verify(windows)
+
+    def keep(self, slot: SlotId, rows: int) -> None:
+        with _lane_errors("keeping a window"):
+            self._backend.keep(slot, rows)
+
+    def draft(self, requests: Sequence[DraftRequest]) -> list[tuple[int, ...]]:
+        with _lane_errors("drafting"):
+            return self._backend.draft(requests)
+
+    def move(self, source: SlotId, target: SlotId) -> None:
+        with _lane_errors("a move"):
+            self._backend.move(source, target)
+
+    def release(self, slot: SlotId) -> None:
+        with _lane_errors("emptying a session"):
+            self._backend.release(slot)
+
+
+@contextmanager
+def _lane_errors(what: str) -> Iterator[None]:
+    try:
+        yield
+    except LaneError:
+        raise
+    except Exception as error:
+        raise DeviceFailed(f"{what} failed: {error}") from error

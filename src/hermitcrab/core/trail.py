@@ -1,0 +1,103 @@
+"""What the lanes decided, as values, and the log lines an operator reads about them.
+
+A tracer cannot hurt a stream: `tell` keeps what it raises away from the lanes.
+"""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from hermitcrab.core.api import FinishReason
+from hermitcrab.errors import HermitcrabError
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """A stream paused until a larger session frees."""
+
+    request_id: str
+    tokens: int
+    session_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A stream changed sessions."""
+
+    request_id: str
+    tokens: int
+    source_rows: int
+    target_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A stream gave its session back."""
+
+    request_id: str
+    outcome: FinishReason | HermitcrabError
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseFailed:
+    """A session could not be emptied; it is not given to anyone until it can."""
+
+    slot: int
+    error: HermitcrabError
+
+
+@dataclass(frozen=True, slots=True)
+class SinkFailed:
+    """A request's events could not be handed over; its client counts as gone."""
+
+    request_id: str
+    error: Exception
+
+
+Decision = Waits | Moved | Ended | ReleaseFailed | SinkFailed
+
+
+class Tracer(Protocol):
+    """Where decisions are written."""
+
+    def note(self, decision: Decision) -> None:
+        """Take a decision; called on the engine thread, must return at once."""
+        ...
+
+
+class LogTracer:
+    """One log line for each decision an operator cares about."""
+
+    def note(self, decision: Decision) -> None:
+        match decision:
+            case Waits(tokens=tokens, session_rows=rows):
+                logger.info(
+                    "a stream at %d tokens waits for a session larger than %d tokens to free", tokens, rows
+                )
+            case Moved(tokens=tokens, source_rows=source, target_rows=target):
+                logger.info(
+                    "a stream at %d tokens moved from a %d-token session to a %d-token one",
+                    tokens,
+                    source,
+                    target,
+                )
+            case Ended(request_id=request_id, outcome=HermitcrabError() as error):
+                logger.warning("request %s failed: %s", request_id, error)
+            case Ended():
+                pass
+            case ReleaseFailed(slot=slot, error=error):
+                logger.warning("the session of slot %d could not be emptied: %s", slot, error)
+            case SinkFailed(request_id=request_id, error=error):
+                logger.warning("request %s is cancelled, its sink failed: %s", request_id, error)
+
+
+def tell(tracers: Iterable[Tracer], decision: Decision) -> None:
+    """Give a decision to every tracer; a tracer that raises is passed over."""
+    for tracer in tracers:
+        try:
+            tracer.note(decision)
+        except Exception:  # noqa: BLE001 - a full disk or a broken log handler must not end anyone's reply
+            continue
