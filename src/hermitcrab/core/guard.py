@@ -9,7 +9,7 @@ from hermitcrab.sampling.params import Sampling
 
 
 class GuardedBackend:
-    """Passes each call on; an error that is not a `LaneError` becomes `DeviceFailed` with its words."""
+    """Passes each call on; an error of another kind, or a result of the wrong size, becomes `DeviceFailed`."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -27,7 +27,11 @@ class GuardedBackend:
 
     def verify(self, windows: Sequence[Window]) -> list[Verified]:
         with _lane_errors("a round"):
-            return self._backend.verify(windows)
+            verified = self._backend.verify(windows)
+        drawn_rows = [len(result.drawn) for result in verified]
+        if drawn_rows != [len(window.tokens) for window in windows]:
+            raise DeviceFailed(f"a round of {len(windows)} windows came back with {drawn_rows} draws")
+        return verified
 
     def keep(self, slot: SlotId, rows: int) -> None:
         with _lane_errors("keeping a window"):
@@ -35,7 +39,10 @@ class GuardedBackend:
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[tuple[int, ...]]:
         with _lane_errors("drafting"):
-            return self._backend.draft(requests)
+            drafts = self._backend.draft(requests)
+        if len(drafts) != len(requests):
+            raise DeviceFailed(f"drafting for {len(requests)} streams came back for {len(drafts)}")
+        return drafts
 
     def move(self, source: SlotId, target: SlotId) -> None:
         with _lane_errors("a move"):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from hermitcrab.clock import Clock, WallClock
 from hermitcrab.core.api import Request, Sink, Status
 from hermitcrab.core.backend import Backend
-from hermitcrab.core.lanes import LaneSettings
+from hermitcrab.core.lanes import LaneRules
 from hermitcrab.core.loop import HostLoop
 from hermitcrab.core.stream import Limits
 from hermitcrab.core.trail import LogTracer, Tracer
@@ -45,14 +45,14 @@ class LaneHost:
     def __init__(
         self,
         backend: Backend,
-        settings: LaneSettings,
+        rules: LaneRules,
         clock: Clock | None = None,
         *,
         queue_limit: int | None = None,
         tracers: Sequence[Tracer] = (LogTracer(),),
     ) -> None:
         self._clock: Clock = WallClock() if clock is None else clock
-        self._loop = HostLoop(backend, settings, self._clock, tracers)
+        self._loop = HostLoop(backend, rules, self._clock, tracers)
         self._queue_limit = queue_limit
         self._wake = threading.Condition()
         self._submissions: list[_Submission] = []

@@ -26,7 +26,7 @@ MOST_STALLS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class LaneSettings:
+class LaneRules:
     """How the lanes place, draft and share.
 
     `grow_tokens` None is the unset path: streams take the first free session and never move. `draft_depth`
@@ -47,8 +47,8 @@ class LaneSettings:
             raise SettingError(f"--slot-grow must be at least 1 token, not {self.grow_tokens}.")
         if self.draft_depth is not None and self.draft_depth < 0:
             raise SettingError(f"the draft depth must be 0 (off) or more, not {self.draft_depth}.")
-        if not 0.0 < self.decode_share < 1.0:
-            raise SettingError(f"--decode-share must be above 0 and below 1, not {self.decode_share}.")
+        if not 0.0 <= self.decode_share < 1.0:
+            raise SettingError(f"--decode-share must be at least 0 and below 1, not {self.decode_share}.")
 
 
 class LaneEngine:
@@ -57,22 +57,22 @@ class LaneEngine:
     def __init__(
         self,
         backend: Backend,
-        settings: LaneSettings,
+        rules: LaneRules,
         clock: Clock,
         tracers: Sequence[Tracer] = (LogTracer(),),
     ) -> None:
         facts = backend.facts()
-        depth = facts.draft_depth if settings.draft_depth is None else settings.draft_depth
+        depth = facts.draft_depth if rules.draft_depth is None else rules.draft_depth
         depth = min(depth, facts.draft_depth, facts.window_rows - 1, facts.row_limit - 1)
         self.table = SlotTable(facts.session_rows)
         self.totals = Totals()
-        self.sizing = Sizing(window_rows=1 + depth, grow_tokens=settings.grow_tokens)
+        self.sizing = Sizing(window_rows=1 + depth, grow_tokens=rules.grow_tokens)
         self._backend = GuardedBackend(backend)
         self._clock = clock
         self._tracers = tuple(tracers)
         self._streams: list[Stream] = []
         self._stalls = 0
-        self._share = DecodeShare(settings.decode_share)
+        self._share = DecodeShare(rules.decode_share)
         self._rounds = Rounds(
             self._backend, self.table, clock, self.totals, depth=depth, row_limit=facts.row_limit
         )
@@ -118,6 +118,15 @@ class LaneEngine:
         """End an admitted stream wherever it is, and give its session back."""
         stream.finish(outcome)
         self.sweep()
+
+    def reset(self) -> None:
+        """Forget every stream and empty every session, whatever state they are in."""
+        for stream in self._streams:
+            stream.slot = None
+        self._streams.clear()
+        for slot in self.table.held:
+            self.table.give_back(slot)
+            self._empty(slot)
 
     def sweep(self) -> None:
         """Release finished streams until none is left; none outlives its job in the list."""

@@ -21,7 +21,7 @@ from hermitcrab.core.api import (
     Status,
 )
 from hermitcrab.core.backend import Backend
-from hermitcrab.core.lanes import LaneEngine, LaneSettings
+from hermitcrab.core.lanes import LaneEngine, LaneRules
 from hermitcrab.core.status import TokenRate, snapshot
 from hermitcrab.core.stream import Limits, Stream
 from hermitcrab.core.trail import LogTracer, SinkFailed, Tracer
@@ -81,16 +81,16 @@ class HostLoop:
     def __init__(
         self,
         backend: Backend,
-        settings: LaneSettings,
+        rules: LaneRules,
         clock: Clock,
         tracers: Sequence[Tracer] = (LogTracer(),),
     ) -> None:
         facts = backend.facts()
-        self.engine = LaneEngine(backend, settings, clock, tracers)
+        self.engine = LaneEngine(backend, rules, clock, tracers)
         window_rows = self.engine.sizing.window_rows
         context_tokens = self.engine.table.largest_rows - window_rows
-        if settings.context_tokens is not None:
-            context_tokens = min(context_tokens, settings.context_tokens)
+        if rules.context_tokens is not None:
+            context_tokens = min(context_tokens, rules.context_tokens)
         self.gate = Gate(
             context_tokens=context_tokens, vocab_tokens=facts.vocab_tokens, window_rows=window_rows
         )
@@ -148,9 +148,11 @@ class HostLoop:
             self._end(job, error)
 
     def end_all(self, error: HermitcrabError) -> None:
-        """Fail every request, and deliver."""
-        for job in list(self._jobs.values()):
-            self._end(job, error)
+        """Fail every request, empty every session, and deliver; works whatever state a step was left in."""
+        for job in self._jobs.values():
+            job.stream.finish(error)
+        self._waiting.clear()
+        self.engine.reset()
         self._deliver()
 
     def step(self) -> bool:

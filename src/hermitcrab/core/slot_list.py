@@ -45,17 +45,6 @@ def parse_slot_contexts(text: str, *, sessions_allowed: int, context_tokens: int
     return tuple(listed)
 
 
-def spell_slot_contexts(tokens: tuple[int, ...]) -> str:
-    """The shortest list that `parse_slot_contexts` reads back as these counts."""
-    runs: list[tuple[int, int]] = []
-    for count in tokens:
-        if runs and runs[-1][0] == count:
-            runs[-1] = (count, runs[-1][1] + 1)
-        else:
-            runs.append((count, 1))
-    return ",".join(f"{count}x{times}" if times > 1 else f"{count}" for count, times in runs)
-
-
 def _parse_item(item: str, *, place: int, allowed: int) -> tuple[int, int]:
     if not item:
         raise SettingError(

@@ -107,6 +107,11 @@ class SlotTable:
         return max(session.rows for session in self.sessions)
 
     @property
+    def held(self) -> tuple[SlotId, ...]:
+        """Slots somebody holds."""
+        return tuple(sorted(self._holders))
+
+    @property
     def unclean(self) -> tuple[SlotId, ...]:
         """Sessions nobody holds whose release failed: not free until it succeeds."""
         return tuple(sorted(self._unclean))

@@ -1,0 +1,213 @@
+"""Whether sessions fit into memory, from arithmetic alone, before anything is allocated; if not, what would.
+
+room = cap - ready bytes - margin - reserved bytes
+cap  = the load limit, but no more than the device has; without a limit 70 % of the device
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from hermitcrab.errors import BudgetError
+
+GIB = 1 << 30
+
+# inside the cap, for what no ledger lists: the runtime's own buffers, fragmentation, a driver's pages
+MARGIN_BYTES = 2 * GIB
+
+# without a limit: what a machine can give to one program and still be used
+DEFAULT_PERCENT = 70
+
+MOST_PARALLEL = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Memory under the load limit: what the device has, what is spoken for already.
+
+    `ready_bytes` is all that is resident before the first session (weights, work buffers), `reserved_bytes`
+    what the prompt cache may take.
+    """
+
+    device_bytes: int
+    ready_bytes: int
+    limit_bytes: int | None = None
+    reserved_bytes: int = 0
+
+    @property
+    def cap_bytes(self) -> int:
+        """What weights, sessions, cache and margin may take together."""
+        if self.limit_bytes is None:
+            return self.device_bytes * DEFAULT_PERCENT // 100
+        return min(self.limit_bytes, self.device_bytes)
+
+    @property
+    def room_bytes(self) -> int:
+        """What is left for sessions; below 0 if the rest alone passes the cap."""
+        return self.cap_bytes - self.ready_bytes - MARGIN_BYTES - self.reserved_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """So many sessions of so many tokens, and the bytes of each."""
+
+    tokens: int
+    count: int
+    bytes_each: int
+
+    @property
+    def total_bytes(self) -> int:
+        return self.count * self.bytes_each
+
+
+class SessionBudget:
+    """Holds session lists against a ledger.
+
+    `session_bytes` gives the bytes of a session from its rows, more rows never taking fewer; a session of n
+    tokens has n + `margin_rows` rows.
+    """
+
+    def __init__(self, ledger: Ledger, session_bytes: Callable[[int], int], *, margin_rows: int) -> None:
+        self._ledger = ledger
+        self._session_bytes = session_bytes
+        self._margin_rows = margin_rows
+
+    def check_list(self, context_tokens: int, listed_tokens: Sequence[int]) -> int:
+        """The bytes of slot 0 and the listed sessions, which fit.
+
+        Raises BudgetError with the bytes of each item, the room, and the largest list of this shape that
+        fits.
+        """
+        total_bytes = self._total_bytes((context_tokens, *listed_tokens))
+        if total_bytes > self._ledger.room_bytes:
+            advice = self._list_advice(context_tokens, listed_tokens)
+            raise BudgetError(self._refusal([(context_tokens,), *_runs(listed_tokens)], advice))
+        return total_bytes
+
+    def check_parallel(self, context_tokens: int, count: int) -> int:
+        """The bytes of `count` sessions of the whole window, which fit.
+
+        Raises BudgetError with the bytes, the room, and how many fit.
+        """
+        total_bytes = count * self._bytes_of(context_tokens)
+        if total_bytes > self._ledger.room_bytes:
+            raise BudgetError(
+                self._refusal([(context_tokens,) * count], self._parallel_advice(context_tokens))
+            )
+        return total_bytes
+
+    def choose_parallel(self, context_tokens: int) -> int:
+        """How many whole-window sessions to open when nobody said: as many as fit, up to 4.
+
+        Raises BudgetError if not even one fits.
+        """
+        fitting = min(MOST_PARALLEL, self._whole_windows(context_tokens))
+        if fitting < 1:
+            self.check_parallel(context_tokens, 1)
+        return fitting
+
+    def _bytes_of(self, tokens: int) -> int:
+        return self._session_bytes(tokens + self._margin_rows)
+
+    def _total_bytes(self, tokens: Sequence[int]) -> int:
+        return sum(item.total_bytes for item in self._items(_runs(tokens)))
+
+    def _items(self, runs: Sequence[tuple[int, ...]]) -> list[Item]:
+        return [Item(run[0], len(run), self._bytes_of(run[0])) for run in runs]
+
+    def _whole_windows(self, context_tokens: int) -> int:
+        return max(0, self._ledger.room_bytes) // self._bytes_of(context_tokens)
+
+    def _largest(self, most: int, shape: Callable[[int], tuple[int, ...]]) -> tuple[int, ...] | None:
+        """The largest `shape(n)` that fits, for n from 1 to `most`; None if not even the smallest does."""
+        low, high = 0, most
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._total_bytes(shape(middle)) <= self._ledger.room_bytes:
+                low = middle
+            else:
+                high = middle - 1
+        return shape(low) if low else None
+
+    def _list_advice(self, context_tokens: int, listed_tokens: Sequence[int]) -> str:
+        """What would fit: the list shrunk as a whole, or the window with it, or a word on why neither does."""
+        most = max(listed_tokens, default=0)
+        scaled = self._largest(most, lambda n: (context_tokens, *_scaled(listed_tokens, n, most)))
+        if scaled is not None:
+            return f"The largest list of this shape that fits: --slot-contexts {spell(scaled[1:])}"
+        shrunk = self._largest(context_tokens, lambda n: (n, *_scaled(listed_tokens, n, context_tokens)))
+        if shrunk is not None:
+            listed = f" --slot-contexts {spell(shrunk[1:])}" if listed_tokens else ""
+            return f"The largest of this shape that fits: --context {shrunk[0]}{listed}"
+        return self._nothing_fits()
+
+    def _parallel_advice(self, context_tokens: int) -> str:
+        fitting = self._whole_windows(context_tokens)
+        if fitting:
+            return f"The most that fit: --parallel {fitting}"
+        window = self._largest(context_tokens, lambda n: (n,))
+        return (
+            self._nothing_fits() if window is None else f"The largest window that fits: --context {window[0]}"
+        )
+
+    def _nothing_fits(self) -> str:
+        room_bytes = self._ledger.room_bytes
+        if room_bytes < 0:
+            return (
+                f"What is needed before any session passes the cap by {_amount(-room_bytes)}, so no session "
+                f"fits under it. Raise --load-limit-gb, up to the device's {_amount(self._ledger.device_bytes)}, "
+                "or choose a smaller model."
+            )
+        smallest_bytes = self._bytes_of(1)
+        return (
+            f"Even the smallest session takes {_amount(smallest_bytes)}, so at most "
+            f"{room_bytes // smallest_bytes} fit: list fewer sessions, or raise --load-limit-gb."
+        )
+
+    def _refusal(self, runs: Sequence[tuple[int, ...]], advice: str) -> str:
+        ledger, items = self._ledger, self._items(runs)
+        needed_bytes = sum(item.total_bytes for item in items)
+        source = (
+            f"{DEFAULT_PERCENT} % of the device's {_amount(ledger.device_bytes)}"
+            if ledger.limit_bytes is None
+            else f"--load-limit-gb on a device of {_amount(ledger.device_bytes)}"
+        )
+        lines = [
+            f"The sessions need {_amount(needed_bytes)}, and there is room for "
+            f"{_amount(max(0, ledger.room_bytes))}.",
+            *(
+                f"  {item.count} x {item.tokens} tokens: {_amount(item.bytes_each)} each, "
+                f"{_amount(item.total_bytes)} together"
+                for item in items
+            ),
+            f"  room = cap {_amount(ledger.cap_bytes)} ({source}) - ready {_amount(ledger.ready_bytes)} "
+            f"- margin {_amount(MARGIN_BYTES)} - prompt cache {_amount(ledger.reserved_bytes)} "
+            f"= {_amount(ledger.room_bytes)}",
+            advice,
+        ]
+        return "\n".join(lines)
+
+
+def spell(tokens: Sequence[int]) -> str:
+    """Token counts as `--slot-contexts` takes them."""
+    return ",".join(f"{run[0]}x{len(run)}" if len(run) > 1 else f"{run[0]}" for run in _runs(tokens))
+
+
+def _runs(tokens: Sequence[int]) -> list[tuple[int, ...]]:
+    """Neighbours of equal size together."""
+    runs: list[tuple[int, ...]] = []
+    for count in tokens:
+        if runs and runs[-1][0] == count:
+            runs[-1] = (*runs[-1], count)
+        else:
+            runs.append((count,))
+    return runs
+
+
+def _scaled(tokens: Sequence[int], part: int, whole: int) -> tuple[int, ...]:
+    """Each count times part / whole, rounded down, at least 1."""
+    return tuple(max(1, count * part // whole) for count in tokens)
+
+
+def _amount(count: int) -> str:
+    """Bytes for a person: GiB to two places, and exactly."""
+    return f"{count / GIB:.2f} GiB ({count} bytes)"
