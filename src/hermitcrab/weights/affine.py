@@ -1,8 +1,9 @@
-"""Affine quantization in groups along the input, MLX's layout: value = scale * q + bias, q packed low bits first.
+"""Affine quantization in groups along the input, MLX's layout: value = scale * q + bias, low bits first.
 
-A row of `in` values is one little-endian stream of `bits`-wide numbers in uint32 words: 5-bit puts 8 values into 5 bytes,
-6-bit 4 into 3, 4- and 8-bit one into a half or whole byte. Each group of `group_size` values shares a scale and a bias.
-Shapes: words [..., out, in * bits / 32] uint32, scales and biases [..., out, in / group_size] floating.
+A row of `in` values is one little-endian stream of `bits`-wide numbers in uint32 words: 5-bit puts 8 values
+into 5 bytes, 6-bit 4 into 3, 4- and 8-bit one into a half or whole byte. Each group of `group_size` values
+shares a scale and a bias. Shapes: words [..., out, in * bits / 32] uint32, scales and biases [..., out, in
+/ group_size] floating.
 """
 
 from collections.abc import Callable
@@ -81,21 +82,21 @@ class AffineWeight:
         return values.reshape(self.shape)
 
     def rows(self, index: Tensor, dtype: torch.dtype) -> Tensor:
-        """The values of rows `index` (int64 [n]) of a two-dimensional weight, [n, in]: the bits of `dequantize`'s rows."""
+        """Values of rows `index` (int64 [n]) of a matrix, [n, in], with the bits that `dequantize` gives."""
         assert self.words.dim() == 2
         picked = self.map(lambda part: part.index_select(0, index))
         return dequantize_rows(picked.words, picked.scales, picked.biases, self.format).to(dtype)
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "AffineWeight":
-        """The same change (a slice of rows or experts, a move to a device) made to words, scales and biases."""
+        """One change (a slice of rows or experts, a move to a device) made to words, scales and biases."""
         return AffineWeight(
             change(self.words), change(self.scales), change(self.biases), self.bits, self.group_size
         )
 
 
 def dequantize_rows(words: Tensor, scales: Tensor, biases: Tensor, stored: AffineFormat) -> Tensor:
-    """Values in fp32 [n, in] of rows given by their words [n, in * bits / 32], scales and biases [n, in / group_size]."""
-    # multiply and add are two operations: a fused one would round otherwise in vector tails, so rows would differ
+    """fp32 values [n, in] of rows from words [n, in * bits / 32], scales and biases [n, in / group_size]."""
+    # two operations: a fused multiply-add rounds otherwise in vector tails, so a row's bits would vary
     rows = words.shape[0]
     grouped = unpack(words, stored.bits).to(torch.float32).view(rows, -1, stored.group_size)
     grouped *= scales.to(torch.float32).unsqueeze(-1)
@@ -109,19 +110,19 @@ def unpack(words: Tensor, bits: int) -> Tensor:
     if bits == 8:
         return stored
     values, size = _pack_of(bits)
-    packs = stored.view(*stored.shape[:-1], -1, size)
-    numbers = torch.empty(*packs.shape[:-1], values, dtype=torch.uint8)
+    columns = stored.view(*stored.shape[:-1], -1, size).unbind(-1)
+    numbers = []
     for slot in range(values):
         byte, shift = divmod(slot * bits, 8)
-        number = packs[..., byte] >> shift
+        number = columns[byte] >> shift
         if shift + bits > 8:
-            number |= packs[..., byte + 1] << (8 - shift)
-        numbers[..., slot] = number & ((1 << bits) - 1)
-    return numbers.flatten(-2)
+            number |= columns[byte + 1] << (8 - shift)
+        numbers.append(number)
+    return torch.stack(numbers, -1).bitwise_and_((1 << bits) - 1).flatten(-2)
 
 
 def pack(numbers: Tensor, bits: int) -> Tensor:
-    """The inverse of `unpack`: uint8 [..., n], each below 2**bits and n * bits a multiple of 32, to uint32 words."""
+    """The inverse of `unpack`: uint8 [..., n], each below 2**bits, n * bits a multiple of 32, to words."""
     assert numbers.shape[-1] * bits % 32 == 0
     values, size = _pack_of(bits)
     packs = numbers.reshape(*numbers.shape[:-1], -1, values)
@@ -142,10 +143,10 @@ def _pack_of(bits: int) -> tuple[int, int]:
 def quantize(
     weight: Tensor, *, bits: int, group_size: int, scale_dtype: torch.dtype = torch.bfloat16
 ) -> AffineWeight:
-    """The nearest affine weight to `weight` [..., out, in], with scales and biases already rounded to `scale_dtype`.
+    """An affine weight near `weight` [..., out, in], with scales and biases rounded to `scale_dtype`.
 
-    The bias is the group's value of largest magnitude and zero lies on the grid (up to the rounding of both), as MLX's
-    converter arranges it.
+    The bias is the group's value of largest magnitude and zero lies on the grid (up to the rounding of
+    both), as MLX's converter arranges it.
     """
     width = weight.shape[-1]
     assert bits in BITS
@@ -173,7 +174,7 @@ def quantize(
 
 
 def _fit(groups: Tensor, *, bits: int) -> tuple[Tensor, Tensor]:
-    """Scale and bias [..., 1] of groups [..., group_size]: from the end of larger magnitude towards the other."""
+    """Scale and bias [..., 1] of groups [..., group_size]: from the larger magnitude's end to the other."""
     low = groups.amin(-1, keepdim=True)
     high = groups.amax(-1, keepdim=True)
     is_low_edge = low.abs() > high.abs()

@@ -1,7 +1,8 @@
-"""Stored pieces to whole weights: plain tensors and affine triples checked against their shape, stacked and joined."""
+"""Stored pieces to whole weights: plain tensors and affine triples, checked, stacked and joined."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Tensor
@@ -29,9 +30,23 @@ class StoredWeight:
         """Bytes in the files."""
         return sum(part.size_bytes for part in (self.weight, self.scales, self.biases) if part is not None)
 
+    @property
+    def params(self) -> int:
+        """Values, quantized or not."""
+        if self.format is None or self.scales is None:
+            return prod(self.weight.shape)
+        return prod(self.scales.shape) * self.format.group_size
+
+    @property
+    def kind(self) -> str:
+        """How the values are stored, in words: `bfloat16`, or `6-bit in groups of 32`."""
+        if self.format is None:
+            return str(self.weight.dtype).removeprefix("torch.")
+        return f"{self.format.bits}-bit in groups of {self.format.group_size}"
+
 
 def check_stored(stored: StoredWeight, shape: tuple[int, ...]) -> None:
-    """Check the headers of a weight whose values should have `shape`; a convolution may be stored [channels, kernel, 1].
+    """Check a weight whose values should have `shape`; a convolution may be stored [channels, kernel, 1].
 
     Raises CheckpointError, naming the tensor, what it is and what it must be.
     """

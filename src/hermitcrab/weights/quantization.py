@@ -11,7 +11,7 @@ _SETTINGS = ("bits", "group_size", "mode")
 
 @dataclass(frozen=True, slots=True)
 class QuantizationTable:
-    """Which format each quantized module has: its own entry, else the default. `None` as an entry says "not quantized"."""
+    """Each quantized module's format: its own entry (None: it is not quantized), else the default."""
 
     default: AffineFormat | None
     overrides: Mapping[str, AffineFormat | None]
@@ -22,9 +22,10 @@ class QuantizationTable:
 
 
 def read_quantization(config: Mapping[str, object], module_name: Callable[[str], str]) -> QuantizationTable:
-    """The table of config.json's object; `module_name` turns a path in the file into the name `format_of` is asked for.
+    """The table in config.json's object; `module_name` turns its paths into the names to ask `format_of` for.
 
-    Raises CheckpointError for a method other than MLX's affine one, and for bits or groups that cannot be read.
+    Raises CheckpointError for a method other than MLX's affine one, and for bits or groups that cannot
+    be read.
     """
     field = "quantization" if config.get("quantization") is not None else "quantization_config"
     table = config.get(field)

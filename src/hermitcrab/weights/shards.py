@@ -1,4 +1,4 @@
-"""The tensors of a checkpoint directory: listed from safetensors headers alone, read through memory maps without copies."""
+"""A checkpoint directory's tensors: listed from safetensors headers alone, read as views of mapped files."""
 
 import json
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ class StoredTensor:
 
 
 class Shards:
-    """A checkpoint directory's tensors; the files stay mapped for as long as this, or a tensor read from it, lives."""
+    """A directory's tensors; the files stay mapped for as long as this, or a tensor read from it, lives."""
 
     def __init__(
         self, directory: Path, files: Mapping[Path, safe_open], stored: dict[str, StoredTensor]
@@ -64,8 +64,8 @@ class Shards:
     def open(cls, directory: Path) -> "Shards":
         """List a directory: the files its index names, or every *.safetensors in it where there is no index.
 
-        Raises CheckpointError for a missing directory, no weights, an index or header that cannot be read, a missing or
-        torn file, and a tensor that two files hold.
+        Raises CheckpointError for a missing directory, no weights, an index or header that cannot
+        be read, a missing or torn file, and a tensor that two files hold.
         """
         if not directory.is_dir():
             raise CheckpointError(f"There is no directory {directory}.")
@@ -101,7 +101,7 @@ class Shards:
     def read(self, name: str) -> torch.Tensor:
         """The tensor's values as a view of the mapped file: nothing is read from disk until they are used."""
         file = self._files[self.stored[name].file]
-        tensor: torch.Tensor = file.get_tensor(name)  # type: ignore[no-untyped-call] # safetensors has no types
+        tensor: torch.Tensor = file.get_tensor(name)  # type: ignore[no-untyped-call] # has no types
         return tensor
 
 
@@ -140,9 +140,9 @@ def _open_file(path: Path) -> safe_open:
 
 def _list_file(path: Path, file: safe_open) -> list[StoredTensor]:
     entries = []
-    listed: list[str] = list(file.keys())  # type: ignore[no-untyped-call] # safetensors has no types
+    listed: list[str] = list(file.keys())  # type: ignore[no-untyped-call] # has no types
     for name in listed:
-        header = file.get_slice(name)  # type: ignore[no-untyped-call] # safetensors has no types
+        header = file.get_slice(name)  # type: ignore[no-untyped-call] # has no types
         word = header.get_dtype()
         if word not in DTYPES:
             raise CheckpointError(f"{path}: {name} has the data type {word}, which this server cannot read.")

@@ -1,4 +1,4 @@
-"""The n-gram table: rows gathered straight from mapped shards, plain or affine, so that it is never read or copied whole."""
+"""The n-gram table: rows gathered from mapped shards, plain or affine, so that it is never copied whole."""
 
 import ctypes
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ class RowTable:
     """
 
     def __init__(self, shards: Sequence[RowShard], *, resident: bool = False) -> None:
-        """All shards plain of one dtype, or all affine of one format; `resident` holds a small table in fp32."""
+        """All shards plain of one dtype, or affine of one format; `resident` holds a small table in fp32."""
         first = shards[0]
         self.width = first.shape[-1]
         self.rows = sum(shard.shape[0] for shard in shards)
@@ -67,8 +67,8 @@ class RowTable:
 class _Part:
     """One field (values, words, scales or biases) of every shard, readable by address.
 
-    Row r of shard s is the `row_items` items of `items` from `origins[s] + r * row_items` on, r counted over the whole table.
-    `keep` holds the shards' memory.
+    Row r of shard s is the `row_items` items of `items` from `origins[s] + r * row_items` on, r counted
+    over the whole table. `keep` holds the shards' memory.
     """
 
     items: Tensor
@@ -102,12 +102,14 @@ def _parts_of(shards: Sequence[RowShard]) -> tuple[_Part, ...]:
 def _part(fields: list[Tensor]) -> _Part:
     """Lay one flat view over the address range that spans all fields, which may lie in several mapped files.
 
-    Only addresses inside a field are ever read; a gather over all shards is then one operation instead of one a file.
+    Only addresses inside a field are ever read; a gather over all shards is then one operation instead
+    of one a file.
     """
     dtype, width = fields[0].dtype, fields[0].shape[1]
     assert all(field.dtype == dtype and field.shape[1] == width and field.is_contiguous() for field in fields)
     item_bytes = dtype.itemsize
-    # an address that is no multiple of the item size cannot be reached by an offset in items: such a field is copied
+    # an address that is no multiple of the item size cannot be reached by an offset in items: such a
+    # field is copied
     keep = tuple(field if field.data_ptr() % item_bytes == 0 else field.clone() for field in fields)
     low = min(field.data_ptr() for field in keep)
     high = max(field.data_ptr() + field.numel() * item_bytes for field in keep)

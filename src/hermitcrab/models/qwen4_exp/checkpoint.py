@@ -1,4 +1,4 @@
-"""A checkpoint directory, original or MLX, to canonical tensors; and what a directory holds, without reading its weights."""
+"""A checkpoint directory, original or MLX, to canonical tensors; or, from its headers, to what it holds."""
 
 import logging
 import statistics
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hermitcrab.errors import CheckpointError
 from hermitcrab.models.qwen4_exp import names
-from hermitcrab.models.qwen4_exp.config import ModelConfig
+from hermitcrab.models.qwen4_exp.config import LayerKind, ModelConfig
 from hermitcrab.models.qwen4_exp.names import Shape
 from hermitcrab.models.qwen4_exp.stored import Part, StoredModel, check_model, survey
 from hermitcrab.weights.affine import AffineWeight
@@ -21,23 +21,62 @@ from hermitcrab.weights.table import RowTable
 
 log = logging.getLogger(__name__)
 
-# gains around 1 have means near 1, centred ones near 0: public loaders tell them apart at this median of means
+# gains around 1 have means near 1, centred ones near 0: public loaders tell them apart at this median of
+# means
 AROUND_ONE = 0.75
 
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
+class FormatShare:
+    """How much of a text model is stored in one format, such as `bfloat16` or `6-bit in groups of 32`."""
+
+    kind: str
+    params: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointInfo:
+    """What a model directory holds. `layers` counts them by kind; `formats` leaves the vision tower out.
+
+    `missing` names tensors that the config asks for; `problem` says why the directory cannot be served,
+    None if it can.
+    """
+
+    family: str
+    layout: str
+    body_params: int
+    ngram_params: int
+    mtp_params: int
+    vision_params: int
+    disk_bytes: int
+    formats: tuple[FormatShare, ...]
+    layers: Mapping[str, int]
+    experts: int
+    experts_per_token: int
+    vocab_tokens: int
+    context_tokens: int
+    eos_ids: tuple[int, ...]
+    has_draft_head: bool
+    missing: tuple[str, ...]
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A model's weights by canonical name, most of them views of mapped files.
 
-    Norms multiply by 1 + weight (DeltaNet's gated norm by the weight itself). The n-gram table is `ngram`, not in `tensors`; a
-    tied `lm_head.weight` is the embedding itself. `config.mtp_layers` is 0 where no draft head is stored.
+    Norms multiply by 1 + weight (DeltaNet's gated norm by the weight itself). The n-gram table is
+    `ngram`, not in `tensors`; a tied `lm_head.weight` is the embedding itself. `config.mtp_layers` is 0
+    where no draft head is stored.
     """
 
     config: ModelConfig
     tensors: Mapping[str, Weight]
     ngram: RowTable | None
+    formats: tuple[FormatShare, ...]
 
     @property
     def eos_ids(self) -> frozenset[int]:
@@ -45,11 +84,11 @@ class Checkpoint:
         return self.config.eos_ids
 
 
-def load_checkpoint(directory: Path, *, progress: Progress | None = None) -> Checkpoint:
-    """The model in `directory`, checked whole; `progress` is told bytes done and bytes in all, after every tensor.
+def load_checkpoint(directory: Path, progress: Progress | None = None) -> Checkpoint:
+    """The model in `directory`, checked whole; `progress` is told bytes done and bytes in all.
 
-    Fused experts that are stored apart are joined in memory (dequantized if their formats differ) and a small n-gram table
-    is held there; everything else stays mapped.
+    Fused experts that are stored apart are joined in memory (dequantized if their formats differ) and a
+    small n-gram table is held there; everything else stays mapped.
     Raises CheckpointError, naming file, tensor or field, for what cannot be read.
     """
     model = survey(directory)
@@ -72,7 +111,61 @@ def load_checkpoint(directory: Path, *, progress: Progress | None = None) -> Che
     _centre_norms(tensors, directory)
     if model.config.is_head_tied:
         tensors["lm_head.weight"] = tensors["embed_tokens.weight"]
-    return Checkpoint(model.config, tensors, ngram)
+    return Checkpoint(model.config, tensors, ngram, _format_shares(model))
+
+
+def describe_checkpoint(directory: Path) -> CheckpointInfo:
+    """What `directory` holds, from its config and headers: no weights are read.
+
+    Raises CheckpointError if config, headers or quantization table cannot be read; what else keeps it
+    from being served is `problem`.
+    """
+    model = survey(directory)
+    config = model.config
+    params = {target: sum(part.params for part in parts.values()) for target, parts in model.weights.items()}
+    table_name = names.ngram_table(config.ngram) if config.ngram is not None else None
+    ngram_params = sum(count for target, count in params.items() if target == table_name)
+    mtp_params = sum(count for target, count in params.items() if target.startswith(names.MTP_PREFIX))
+    return CheckpointInfo(
+        family="qwen4_exp",
+        layout="MLX" if model.is_mlx else "original",
+        body_params=sum(params.values()) - ngram_params - mtp_params,
+        ngram_params=ngram_params,
+        mtp_params=mtp_params,
+        vision_params=model.vision_params,
+        disk_bytes=model.shards.size_bytes,
+        formats=_format_shares(model),
+        layers={kind.value: config.layers.count(kind) for kind in LayerKind},
+        experts=config.moe.experts,
+        experts_per_token=config.moe.experts_per_token,
+        vocab_tokens=config.vocab_tokens,
+        context_tokens=config.context_tokens,
+        eos_ids=tuple(sorted(config.eos_ids)),
+        has_draft_head=config.mtp_layers > 0,
+        missing=model.missing,
+        problem=_problem(model),
+    )
+
+
+def _problem(model: StoredModel) -> str | None:
+    try:
+        check_model(model)
+        _check_constants(model)
+    except CheckpointError as error:
+        return str(error)
+    return None
+
+
+def _format_shares(model: StoredModel) -> tuple[FormatShare, ...]:
+    """The formats in use, the one that holds most parameters first."""
+    shares: dict[str, FormatShare] = {}
+    for parts in model.weights.values():
+        for weight in parts.values():
+            share = shares.get(weight.kind, FormatShare(weight.kind, 0, 0))
+            shares[weight.kind] = FormatShare(
+                weight.kind, share.params + weight.params, share.size_bytes + weight.size_bytes
+            )
+    return tuple(sorted(shares.values(), key=lambda share: -share.params))
 
 
 def _read_parts(shards: Shards, parts: Mapping[Part, StoredWeight], shape: Shape) -> Weight:

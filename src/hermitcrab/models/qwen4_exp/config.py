@@ -1,16 +1,14 @@
-"""The shape of a `qwen4_exp` text model: config.json, checked, with every number the forward needs under its own name."""
+"""The shape of a `qwen4_exp` text model: config.json, checked, every number under its own name."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
 from hermitcrab.errors import CheckpointError
+from hermitcrab.models.qwen4_exp.fields import CONFIG_FILE, GENERATION_FILE, Fields, either, read_json
 from hermitcrab.models.qwen4_exp.hashing import NgramHash, derive_hash
 
-CONFIG_FILE = "config.json"
-GENERATION_FILE = "generation_config.json"
 MODEL_TYPES = ("qwen4_exp", "qwen4_exp_text")
 
 # the three names public code gives the same layer: attention over the tokens that the indexer selects
@@ -36,8 +34,8 @@ class OutputGate(Enum):
 class AttentionConfig:
     """Grouped-query attention whose `q_proj` gives, per head, `head_dim` of query then `head_dim` of gate.
 
-    Rotary embedding turns the first `rotary_dim` of each head. `mrope_section` counts rotary pairs for time, height and
-    width; for text the three positions are equal, so it has no effect.
+    Rotary embedding turns the first `rotary_dim` of each head. `mrope_section` counts rotary pairs for
+    time, height and width; for text the three positions are equal, so it has no effect.
     """
 
     query_heads: int
@@ -50,7 +48,7 @@ class AttentionConfig:
 
 @dataclass(frozen=True, slots=True)
 class IndexerConfig:
-    """Selects up to `budget_tokens` past tokens a query, in whole blocks of `block_tokens`, by one shared key head."""
+    """Selects up to `budget_tokens` past tokens a query, in blocks of `block_tokens`, by one key head."""
 
     query_heads: int
     head_dim: int
@@ -65,7 +63,7 @@ class IndexerConfig:
 
 @dataclass(frozen=True, slots=True)
 class DeltaNetConfig:
-    """Gated DeltaNet: `value_heads` recurrent states of [key_dim, value_dim], and a causal convolution over q, k and v."""
+    """Gated DeltaNet: `value_heads` states of [key_dim, value_dim], a causal convolution over q, k and v."""
 
     key_heads: int
     value_heads: int
@@ -92,7 +90,7 @@ class DeltaNetConfig:
 
 @dataclass(frozen=True, slots=True)
 class MoeConfig:
-    """`experts_per_token` of `experts` routed experts, and one shared expert behind a gate, in every layer."""
+    """`experts_per_token` of `experts` routed experts, and a shared expert behind a gate, in every layer."""
 
     experts: int
     experts_per_token: int
@@ -113,9 +111,9 @@ class StreamsConfig:
 class NgramConfig:
     """The n-gram embedding (PLE) of one layer, zero-based `layer`.
 
-    Token n-grams of 2 up to `ngram_tokens` are hashed by `heads_per_ngram` heads each; every head gives a row of
-    `head_width`, concatenated to `embed_width`. `reset_token` ends a segment: n-grams never reach across it. The
-    convolution has `conv_kernel` taps, `conv_dilation` tokens apart.
+    Token n-grams of 2 up to `ngram_tokens` are hashed by `heads_per_ngram` heads each; every head gives
+    a row of `head_width`, concatenated to `embed_width`. `reset_token` ends a segment: n-grams never
+    reach across it. The convolution has `conv_kernel` taps, `conv_dilation` tokens apart.
     """
 
     layer: int
@@ -186,30 +184,12 @@ def read_config(directory: Path) -> ModelConfig:
     return parse_config(read_json(directory / CONFIG_FILE), generation)
 
 
-def read_json(path: Path) -> dict[str, object]:
-    """The object in a JSON file.
-
-    Raises CheckpointError if there is no such file, or if it holds something else.
-    """
-    if not path.parent.is_dir():
-        raise CheckpointError(f"There is no directory {path.parent}.")
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise CheckpointError(f"{path.parent} has no {path.name}, so it is not a model directory.") from None
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path} cannot be read as JSON: {error}.") from error
-    if not isinstance(value, dict):
-        raise CheckpointError(f"{path} must hold a JSON object, not {type(value).__name__}.")
-    return value
-
-
 def parse_config(raw: Mapping[str, object], generation: Mapping[str, object] | None = None) -> ModelConfig:
     """The checked shape from config.json's object, text-only or with a nested `text_config`.
 
     Raises CheckpointError, naming field, value and what is allowed.
     """
-    whole = _Fields(raw)
+    whole = Fields(raw)
     whole.choice("model_type", None, MODEL_TYPES)
     text = whole.group("text_config") if "text_config" in raw else whole
     hidden = text.count("hidden_size", 2048)
@@ -219,7 +199,7 @@ def parse_config(raw: Mapping[str, object], generation: Mapping[str, object] | N
     text.choice("attention_bias", False, (False,))
     text.choice("mamba_ssm_dtype", "float32", ("float32",))
     config_eos = _token_ids(text if text.has("eos_token_id") else whole, CONFIG_FILE, vocab_tokens)
-    generation_eos = _token_ids(_Fields(generation or {}, GENERATION_FILE), GENERATION_FILE, vocab_tokens)
+    generation_eos = _token_ids(Fields(generation or {}, GENERATION_FILE), GENERATION_FILE, vocab_tokens)
     attention = _attention(text)
     tied = whole if whole.has("tie_word_embeddings") else text
     return ModelConfig(
@@ -242,68 +222,7 @@ def parse_config(raw: Mapping[str, object], generation: Mapping[str, object] | N
     )
 
 
-class _Fields:
-    """One JSON object of a config file; each reader checks its field and names it when it refuses."""
-
-    def __init__(self, values: Mapping[str, object], where: str = CONFIG_FILE) -> None:
-        self._values = values
-        self._where = where
-
-    def has(self, name: str) -> bool:
-        return self._values.get(name) is not None
-
-    def get(self, name: str, default: object) -> object:
-        value = self._values.get(name)
-        return default if value is None else value
-
-    def refusal(self, name: str, allowed: str) -> CheckpointError:
-        return CheckpointError(f"{self._where}: {name} is {self._values.get(name)!r}, but {allowed}.")
-
-    def count(self, name: str, default: int | None, *, least: int = 1) -> int:
-        value = self.get(name, default)
-        if value is None:
-            raise CheckpointError(
-                f"{self._where}: {name} is missing; it must be a whole number of at least {least}."
-            )
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise self.refusal(name, f"it must be a whole number of at least {least}")
-        return value
-
-    def positive(self, name: str, default: float) -> float:
-        value = self.get(name, default)
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
-            raise self.refusal(name, "it must be a number above 0")
-        return float(value)
-
-    def choice(self, name: str, default: object, allowed: tuple[object, ...]) -> object:
-        value = self.get(name, default)
-        if value is None:
-            raise CheckpointError(f"{self._where}: {name} is missing; it must be {_either(allowed)}.")
-        if value not in allowed:
-            raise self.refusal(name, f"this server reads only {_either(allowed)}")
-        return value
-
-    def group(self, name: str) -> "_Fields":
-        value = self._values.get(name)
-        if not isinstance(value, dict):
-            raise self.refusal(name, "it must be a JSON object")
-        return _Fields(value, f"{self._where} {name}")
-
-    def counts(self, name: str) -> tuple[int, ...]:
-        """A list of whole numbers above 0; a field that is absent is an empty one."""
-        value = self.get(name, [])
-        if not isinstance(value, list) or any(
-            not isinstance(item, int) or isinstance(item, bool) or item < 1 for item in value
-        ):
-            raise self.refusal(name, "it must be a list of whole numbers above 0")
-        return tuple(value)
-
-
-def _either(allowed: tuple[object, ...]) -> str:
-    return " or ".join(repr(item) for item in allowed)
-
-
-def _layers(text: _Fields) -> tuple[LayerKind, ...]:
+def _layers(text: Fields) -> tuple[LayerKind, ...]:
     layer_count = text.count("num_hidden_layers", 40)
     if not text.has("layer_types"):
         interval = text.count("full_attention_interval", 4)
@@ -318,12 +237,12 @@ def _layers(text: _Fields) -> tuple[LayerKind, ...]:
         if name != LINEAR_NAME and name not in ATTENTION_NAMES:
             raise CheckpointError(
                 f"{CONFIG_FILE}: layer_types has {name!r}, but this server reads only "
-                f"{_either((LINEAR_NAME, *ATTENTION_NAMES))}."
+                f"{either((LINEAR_NAME, *ATTENTION_NAMES))}."
             )
     return tuple(LayerKind.DELTANET if name == LINEAR_NAME else LayerKind.ATTENTION for name in names)
 
 
-def _attention(text: _Fields) -> AttentionConfig:
+def _attention(text: Fields) -> AttentionConfig:
     query_heads = text.count("num_attention_heads", 16)
     kv_heads = text.count("num_key_value_heads", 2)
     head_dim = text.count("head_dim", 256)
@@ -358,7 +277,7 @@ def _attention(text: _Fields) -> AttentionConfig:
     )
 
 
-def _indexer(text: _Fields, attention: AttentionConfig) -> IndexerConfig:
+def _indexer(text: Fields, attention: AttentionConfig) -> IndexerConfig:
     text.choice("indexer_kv_heads", None, (1,))
     block_tokens = text.count("indexer_compress_ratio", None)
     budget_tokens = text.count("indexer_budget", None)
@@ -377,7 +296,7 @@ def _indexer(text: _Fields, attention: AttentionConfig) -> IndexerConfig:
     )
 
 
-def _deltanet(text: _Fields) -> DeltaNetConfig:
+def _deltanet(text: Fields) -> DeltaNetConfig:
     key_heads = text.count("linear_num_key_heads", 16)
     value_heads = text.count("linear_num_value_heads", 32)
     if value_heads % key_heads:
@@ -395,7 +314,7 @@ def _deltanet(text: _Fields) -> DeltaNetConfig:
     )
 
 
-def _moe(text: _Fields) -> MoeConfig:
+def _moe(text: Fields) -> MoeConfig:
     experts = text.count("num_experts", 512)
     experts_per_token = text.count("num_experts_per_tok", 10)
     if experts_per_token > experts:
@@ -410,7 +329,7 @@ def _moe(text: _Fields) -> MoeConfig:
 
 
 def _ngram(
-    text: _Fields, layers: tuple[LayerKind, ...], *, hidden: int, vocab_tokens: int, eos_ids: tuple[int, ...]
+    text: Fields, layers: tuple[LayerKind, ...], *, hidden: int, vocab_tokens: int, eos_ids: tuple[int, ...]
 ) -> NgramConfig | None:
     ids = sorted(set(text.counts("ple_layer_ids")))
     if not ids:
@@ -445,7 +364,7 @@ def _ngram(
     )
 
 
-def _mtp_layers(text: _Fields, attention: AttentionConfig) -> int:
+def _mtp_layers(text: Fields, attention: AttentionConfig) -> int:
     """Absent means 1, the family's number: a checkpoint that lacks the tensors then has no draft head."""
     layers = text.count("mtp_num_hidden_layers", 1, least=0)
     if layers > 1:
@@ -460,13 +379,13 @@ def _mtp_layers(text: _Fields, attention: AttentionConfig) -> int:
     return layers
 
 
-def _token_ids(fields: _Fields, where: str, vocab_tokens: int) -> tuple[int, ...]:
+def _token_ids(fields: Fields, where: str, vocab_tokens: int) -> tuple[int, ...]:
     """`eos_token_id` as a tuple, in the file's order; empty where it is absent."""
     value = fields.get("eos_token_id", [])
     ids = value if isinstance(value, list) else [value]
     for item in ids:
         if not isinstance(item, int) or isinstance(item, bool) or not 0 <= item < vocab_tokens:
             raise CheckpointError(
-                f"{where}: eos_token_id has {item!r}, but a token id is a whole number from 0 to {vocab_tokens - 1}."
+                f"{where}: eos_token_id has {item!r}, but a token id is from 0 to {vocab_tokens - 1}."
             )
     return tuple(ids)

@@ -1,4 +1,4 @@
-"""The constants of the n-gram hash, derived from the config exactly as the family's training code derived them."""
+"""The constants of the n-gram hash, derived from the config as the family's training code derived them."""
 
 import math
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ _MIX_2 = 0x94D049BB133111EB
 
 @dataclass(frozen=True, slots=True)
 class NgramHash:
-    """Row of head h for tokens t0 (newest), t1, ...: xor of t[i] * multipliers[i], mod head_rows[h], plus head_offsets[h].
+    """Head h's row: head_offsets[h] + (xor of token[i] * multipliers[i]) mod head_rows[h], newest first.
 
     Products stay within int64. `table_rows` is the table's height, padding included.
     """
@@ -25,7 +25,7 @@ class NgramHash:
 def derive_hash(
     *, vocab_tokens: int, ngram_tokens: int, heads: int, base_rows: int, rows_multiple: int, seed: int
 ) -> NgramHash:
-    """The hash of a model's first n-gram layer: odd multipliers from SplitMix64, heads of consecutive primes."""
+    """The hash of a model's first n-gram layer: odd SplitMix64 multipliers, heads of consecutive primes."""
     head_rows: list[int] = []
     candidate = base_rows
     while len(head_rows) < heads:

@@ -1,8 +1,8 @@
-"""Tensor names: the canonical ones with their shapes, and what each stored name, original or MLX, is a piece of.
+"""Canonical tensor names and shapes, and what each stored name, original or MLX, is a piece of.
 
-Canonical names are transformers' state-dict names without `model.`: `layers.3.self_attn.q_proj.weight`, `lm_head.weight`, `mtp.…`.
-Routed experts are fused (`layers.3.mlp.experts.gate_up_proj` [experts, 2 * width, hidden], gate first), convolutions
-are [channels, 1, kernel], linear weights [out, in].
+Canonical names are transformers' state-dict names without `model.`: `layers.3.self_attn.q_proj.weight`,
+`lm_head.weight`, `mtp.…`. Routed experts are fused (`layers.3.mlp.experts.gate_up_proj` [experts, 2 *
+width, hidden], gate first), convolutions are [channels, 1, kernel], linear weights [out, in].
 """
 
 import re
@@ -39,7 +39,7 @@ class Half(Enum):
 
 
 class Field(Enum):
-    """What a stored tensor is to its weight: the values (or packed words), or an affine group's scales or biases."""
+    """What a stored tensor is to its weight: its values or packed words, or the groups' scales or biases."""
 
     WEIGHT = "weight"
     SCALES = "scales"
@@ -48,7 +48,7 @@ class Field(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one stored tensor is: a field of the canonical tensor `target`, or of one half, expert or row shard of it."""
+    """What a stored tensor is: a field of canonical `target`, or of a half, expert or row shard of it."""
 
     target: str
     half: Half = Half.WHOLE
@@ -85,7 +85,7 @@ def without_prefix(stored: str) -> str:
 
 
 def read_name(stored: str) -> Piece:
-    """What the stored tensor of this name is a piece of; a name of no known form is a canonical tensor of its own."""
+    """What the tensor stored under this name is a piece of; a name of no known form is its own target."""
     name = without_prefix(stored)
     if match := _EXPERT.fullmatch(name):
         module, expert, part, field = match.groups()

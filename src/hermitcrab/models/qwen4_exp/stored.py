@@ -1,12 +1,16 @@
-"""What a checkpoint directory holds, from headers alone: every stored tensor sorted under the canonical tensor it is part of."""
+"""What a directory holds, from headers alone: every stored tensor under the canonical one it is part of."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
+
+import torch
 
 from hermitcrab.errors import CheckpointError
 from hermitcrab.models.qwen4_exp import names
-from hermitcrab.models.qwen4_exp.config import CONFIG_FILE, ModelConfig, read_config, read_json
+from hermitcrab.models.qwen4_exp.config import ModelConfig, read_config
+from hermitcrab.models.qwen4_exp.fields import CONFIG_FILE, read_json
 from hermitcrab.models.qwen4_exp.names import Field, Half, Piece, Shape
 from hermitcrab.weights.load import StoredWeight, check_stored
 from hermitcrab.weights.quantization import QuantizationTable, read_quantization
@@ -18,7 +22,7 @@ NAMED_TENSORS = 3
 
 @dataclass(frozen=True, slots=True, order=True)
 class Part:
-    """Which part of a canonical tensor: an expert or a row shard (-1: all), then a half of a fused gate and up."""
+    """Which part of a canonical tensor: an expert or row shard (-1: all), a half of a fused gate and up."""
 
     expert: int
     row_shard: int
@@ -45,8 +49,8 @@ WHOLE = Part(-1, -1, Half.WHOLE.value)
 class StoredModel:
     """A surveyed directory. `config` has no MTP layer where no MTP tensor is stored.
 
-    `weights` lists each canonical tensor's parts in order, `constants` the stored hash constants by canonical name,
-    `missing` and `unknown` in words what the model lacks and what it has no use for.
+    `weights` lists each canonical tensor's parts in order, `constants` the stored hash constants by
+    canonical name, `missing` and `unknown` in words what the model lacks and what it has no use for.
     """
 
     config: ModelConfig
@@ -56,7 +60,7 @@ class StoredModel:
     constants: Mapping[str, StoredTensor]
     missing: tuple[str, ...]
     unknown: tuple[str, ...]
-    vision: tuple[StoredTensor, ...]
+    vision_params: int
 
     @property
     def size_bytes(self) -> int:
@@ -67,12 +71,12 @@ class StoredModel:
 def survey(directory: Path) -> StoredModel:
     """Sort a directory's tensors without reading any.
 
-    Raises CheckpointError for a config, header or quantization entry that cannot be read, and for a tensor stored twice.
+    Raises CheckpointError for a config, header or quantization entry that cannot be read, and for a
+    tensor stored twice.
     """
     config = read_config(directory)
     table = read_quantization(read_json(directory / CONFIG_FILE), names.without_prefix)
     shards = Shards.open(directory)
-    vision = tuple(entry for name, entry in shards.stored.items() if names.is_vision(name))
     sorted_fields = _sort_fields(
         entry
         for name, entry in shards.stored.items()
@@ -101,7 +105,7 @@ def survey(directory: Path) -> StoredModel:
             for lack in _missing_parts(target, shape, weights.get(target, {}))
         ),
         unknown=tuple(target for target in sorted_fields if target not in expected),
-        vision=vision,
+        vision_params=_vision_params(shards, table),
     )
 
 
@@ -142,10 +146,20 @@ def _sort_fields(entries: Iterable[StoredTensor]) -> dict[str, dict[Part, _Field
         fields = targets.setdefault(piece.target, {}).setdefault(_part(piece), {})
         if piece.field in fields:
             raise CheckpointError(
-                f"{entry.file.parent} holds one tensor under two names: {fields[piece.field].name} and {entry.name}."
+                f"{entry.file.parent} holds a tensor twice: {fields[piece.field].name} and {entry.name}."
             )
         fields[piece.field] = entry
     return targets
+
+
+def _vision_params(shards: Shards, table: QuantizationTable) -> int:
+    """The vision tower's parameters; a quantized weight's are counted by its scales."""
+    group_size = table.default.group_size if table.default is not None else 1
+    return sum(
+        prod(entry.shape) * (group_size if name.endswith(".scales") else 1)
+        for name, entry in shards.stored.items()
+        if names.is_vision(name) and not name.endswith(".biases") and entry.dtype != torch.uint32
+    )
 
 
 def _part(piece: Piece) -> Part:

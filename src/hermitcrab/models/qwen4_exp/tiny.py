@@ -1,4 +1,4 @@
-"""Small random checkpoints in every layout, with nothing left at zero or one, so that no part of a forward goes unseen."""
+"""Small random checkpoints in every layout; no weight is all zeros or ones, so that every part shows."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from hermitcrab.models.qwen4_exp import names
-from hermitcrab.models.qwen4_exp.config import CONFIG_FILE, GENERATION_FILE, ModelConfig, parse_config
+from hermitcrab.models.qwen4_exp.config import ModelConfig, parse_config
+from hermitcrab.models.qwen4_exp.fields import CONFIG_FILE, GENERATION_FILE
 from hermitcrab.weights.affine import GROUP_SIZES, AffineFormat, quantize
 from hermitcrab.weights.shards import INDEX_FILE
 
@@ -25,7 +26,7 @@ class Layout(Enum):
 
 
 def tiny_config(**overrides: object) -> dict[str, object]:
-    """A text-only config.json: 3 DeltaNet layers and an attention layer, the second with the n-gram embedding.
+    """A text-only config.json: 3 DeltaNet layers, the second with n-gram embedding, and an attention layer.
 
     `overrides` replace whole fields.
     """
@@ -106,9 +107,10 @@ def write_tiny(
 ) -> dict[str, Tensor]:
     """Write a random checkpoint and return its canonical values, before rounding to `dtype` and quantization.
 
-    `shards` is the number of weight files; with `mtp` False the draft head's tensors are left out. `bits` (MLX only) quantizes
-    every linear weight, embedding and n-gram row: those whose width `group_size` does not divide in the largest group
-    that does, and the shared expert's gate in 8 bits. `is_norm_around_one` stores 1 + weight for norms.
+    `shards` is the number of weight files; with `mtp` False the draft head's tensors are left out.
+    `bits` (MLX only) quantizes every linear weight, embedding and n-gram row: those whose width
+    `group_size` does not divide in the largest group that does, and the shared expert's gate in 8 bits.
+    `is_norm_around_one` stores 1 + weight for norms.
     """
     assert bits is None or layout is Layout.MLX
     text = dict(tiny_config() if config is None else config)
@@ -229,7 +231,7 @@ def _constants(config: ModelConfig, prefix: str) -> dict[str, Tensor]:
 def _quantize(
     tensors: Mapping[str, Tensor], default: AffineFormat
 ) -> tuple[dict[str, Tensor], dict[str, object]]:
-    """Quantized triples for weights of two dimensions and stacks of them, and config.json's `quantization`."""
+    """Quantized triples for matrices and stacks of them, and config.json's `quantization`."""
     table: dict[str, object] = {"bits": default.bits, "group_size": default.group_size, "mode": "affine"}
     named: dict[str, Tensor] = {}
     for name, value in tensors.items():
