@@ -9,7 +9,7 @@ from hermitcrab.sampling.params import Sampling
 
 
 class GuardedBackend:
-    """Passes each call on; an error of another kind, or a result of the wrong size, becomes `DeviceFailed`."""
+    """Passes each call on; any other error, and a result of the wrong size, becomes `DeviceFailed`."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend

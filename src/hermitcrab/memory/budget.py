@@ -129,7 +129,7 @@ class SessionBudget:
         return shape(low) if low else None
 
     def _list_advice(self, context_tokens: int, listed_tokens: Sequence[int]) -> str:
-        """What would fit: the list shrunk as a whole, or the window with it, or a word on why neither does."""
+        """What would fit: the list shrunk as a whole, or the window with it, or why neither does."""
         most = max(listed_tokens, default=0)
         scaled = self._largest(most, lambda n: (context_tokens, *_scaled(listed_tokens, n, most)))
         if scaled is not None:
@@ -145,16 +145,16 @@ class SessionBudget:
         if fitting:
             return f"The most that fit: --parallel {fitting}"
         window = self._largest(context_tokens, lambda n: (n,))
-        return (
-            self._nothing_fits() if window is None else f"The largest window that fits: --context {window[0]}"
-        )
+        if window is None:
+            return self._nothing_fits()
+        return f"The largest window that fits: --context {window[0]}"
 
     def _nothing_fits(self) -> str:
         room_bytes = self._ledger.room_bytes
         if room_bytes < 0:
             return (
-                f"What is needed before any session passes the cap by {_amount(-room_bytes)}, so no session "
-                f"fits under it. Raise --load-limit-gb, up to the device's {_amount(self._ledger.device_bytes)}, "
+                f"What is needed before any session passes the cap by {_amount(-room_bytes)}: no session "
+                f"fits. Raise --load-limit-gb, up to the device's {_amount(self._ledger.device_bytes)}, "
                 "or choose a smaller model."
             )
         smallest_bytes = self._bytes_of(1)
