@@ -67,16 +67,18 @@ def check_stored(stored: StoredWeight, shape: tuple[int, ...]) -> None:
     _check_tensor(stored.biases, [groups], (stored.scales.dtype,), why)
 
 
-def read_stored(shards: Shards, stored: StoredWeight, shape: tuple[int, ...]) -> Weight:
-    """A checked weight as views of the mapped files."""
-    weight = shards.read(stored.weight.name)
+def read_stored(
+    shards: Shards, stored: StoredWeight, shape: tuple[int, ...], *, is_scattered: bool = False
+) -> Weight:
+    """A checked weight as views of the mapped files; `is_scattered` where rows will be read here and there."""
+    weight = shards.read(stored.weight.name, is_scattered=is_scattered)
     if stored.format is None or stored.scales is None or stored.biases is None:
         # the one allowed other shape is a convolution's with its last two dimensions exchanged
         return weight if weight.shape == shape else weight.transpose(-1, -2)
     return AffineWeight(
         words=weight,
-        scales=shards.read(stored.scales.name),
-        biases=shards.read(stored.biases.name),
+        scales=shards.read(stored.scales.name, is_scattered=is_scattered),
+        biases=shards.read(stored.biases.name, is_scattered=is_scattered),
         bits=stored.format.bits,
         group_size=stored.format.group_size,
     )

@@ -1,14 +1,18 @@
-"""A checkpoint directory's tensors: listed from safetensors headers alone, read as views of mapped files."""
+"""A checkpoint directory's tensors: listed from safetensors headers alone, read as views of mapped files.
+
+The files are mapped here and not by the safetensors library because it advises the system to read ahead,
+which is right for weights and wrong for a table of which a few rows a token are read.
+"""
 
 import json
-from collections.abc import Mapping
+import mmap
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
 
 import torch
-from safetensors import SafetensorError, safe_open
 
 from hermitcrab.errors import CheckpointError
 
@@ -34,15 +38,21 @@ DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
     }
 )
 
+# a file starts with its header's length, 8 bytes; the format allows no longer header than this
+_LENGTH_BYTES = 8
+_HEADER_LIMIT_BYTES = 100_000_000
+_METADATA = "__metadata__"
+
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """One tensor as its file's header describes it."""
+    """One tensor as its file's header describes it; its values start at byte `offset` of the file."""
 
     name: str
     file: Path
     dtype: torch.dtype
     shape: tuple[int, ...]
+    offset: int
 
     @property
     def size_bytes(self) -> int:
@@ -51,14 +61,12 @@ class StoredTensor:
 
 
 class Shards:
-    """A directory's tensors; the files stay mapped for as long as this, or a tensor read from it, lives."""
+    """A directory's tensors; a file is mapped at its first read, for as long as this or a tensor of it lives."""
 
-    def __init__(
-        self, directory: Path, files: Mapping[Path, safe_open], stored: dict[str, StoredTensor]
-    ) -> None:
+    def __init__(self, directory: Path, stored: dict[str, StoredTensor]) -> None:
         self.directory = directory
         self.stored: Mapping[str, StoredTensor] = MappingProxyType(stored)
-        self._files = files
+        self._maps: dict[Path, mmap.mmap] = {}
 
     @classmethod
     def open(cls, directory: Path) -> "Shards":
@@ -70,39 +78,50 @@ class Shards:
         if not directory.is_dir():
             raise CheckpointError(f"There is no directory {directory}.")
         indexed = _read_index(directory / INDEX_FILE)
-        paths = [directory / name for name in sorted(set(indexed.values()))] or sorted(
-            directory.glob("*.safetensors")
-        )
+        paths = [directory / name for name in sorted(set(indexed.values()))]
+        paths = paths or sorted(directory.glob("*.safetensors"))
         if not paths:
             raise CheckpointError(f"{directory} has no *.safetensors file, so there are no weights to read.")
-        files: dict[Path, safe_open] = {}
         stored: dict[str, StoredTensor] = {}
         for path in paths:
-            files[path] = _open_file(path)
-            for entry in _list_file(path, files[path]):
+            for entry in _list_file(path):
                 if entry.name in stored:
                     first = stored[entry.name].file.name
-                    raise CheckpointError(
-                        f"{directory}: both {first} and {path.name} hold the tensor {entry.name}."
-                    )
+                    raise CheckpointError(f"{directory}: both {first} and {path.name} hold {entry.name}.")
                 stored[entry.name] = entry
         for name, file_name in indexed.items():
             if name not in stored:
                 raise CheckpointError(
                     f"{directory}: {INDEX_FILE} says that {file_name} holds {name}, but it does not."
                 )
-        return cls(directory, files, stored)
+        return cls(directory, stored)
 
     @property
     def size_bytes(self) -> int:
         """Bytes of all weight files on disk."""
-        return sum(path.stat().st_size for path in self._files)
+        return sum(path.stat().st_size for path in {entry.file for entry in self.stored.values()})
 
-    def read(self, name: str) -> torch.Tensor:
-        """The tensor's values as a view of the mapped file: nothing is read from disk until they are used."""
-        file = self._files[self.stored[name].file]
-        tensor: torch.Tensor = file.get_tensor(name)  # type: ignore[no-untyped-call] # has no types
-        return tensor
+    def read(self, name: str, *, is_scattered: bool = False) -> torch.Tensor:
+        """The tensor's values as a view of the mapped file: nothing is read from disk until they are used.
+
+        `is_scattered` tells the system that few rows at a time will be read, so that it reads
+        nothing ahead. Writing to the view never changes the file.
+        """
+        entry = self.stored[name]
+        if entry.size_bytes == 0:
+            return torch.empty(entry.shape, dtype=entry.dtype)
+        mapped = self._map(entry.file)
+        if is_scattered and hasattr(mmap, "MADV_RANDOM"):
+            start = entry.offset // mmap.PAGESIZE * mmap.PAGESIZE
+            mapped.madvise(mmap.MADV_RANDOM, start, entry.offset + entry.size_bytes - start)
+        values = torch.frombuffer(mapped, dtype=entry.dtype, count=prod(entry.shape), offset=entry.offset)
+        return values.view(entry.shape)
+
+    def _map(self, path: Path) -> mmap.mmap:
+        if path not in self._maps:
+            with path.open("rb") as file:
+                self._maps[path] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        return self._maps[path]
 
 
 def _read_index(path: Path) -> dict[str, str]:
@@ -122,29 +141,60 @@ def _read_index(path: Path) -> dict[str, str]:
     return names
 
 
-def _open_file(path: Path) -> safe_open:
+def _list_file(path: Path) -> Iterator[StoredTensor]:
+    """The tensors of one file, after checking that the file holds all the bytes that its header describes."""
     if not path.is_file():
         raise CheckpointError(f"{path.parent}: {INDEX_FILE} names {path.name}, but there is no such file.")
+    header, data_start = _read_header(path)
+    described = data_start
+    for name, entry in header.items():
+        if name == _METADATA:
+            continue
+        stored, end = _read_entry(path, name, entry, data_start)
+        described = max(described, end)
+        yield stored
+    size_bytes = path.stat().st_size
+    if described != size_bytes:
+        raise CheckpointError(
+            f"{path} is torn: it has {size_bytes} bytes, but its header describes {described}. Copy it again."
+        )
+
+
+def _read_header(path: Path) -> tuple[dict[str, object], int]:
+    """The header's JSON object, and the byte at which the values start."""
     try:
         with path.open("rb") as file:
-            if file.read(24).startswith(b"version https://git-lfs"):
+            start = file.read(_LENGTH_BYTES)
+            if start == b"version ":
                 raise CheckpointError(
                     f"{path} is a Git LFS pointer, not the weights: run `git lfs pull` there."
                 )
-        return safe_open(path, framework="pt")
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(
-            f"{path} is not a whole safetensors file ({error}); copy or download it again."
-        ) from error
+            length = int.from_bytes(start, "little")
+            text = file.read(length) if length <= _HEADER_LIMIT_BYTES else b""
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error}.") from error
+    if len(start) < _LENGTH_BYTES or len(text) < length:
+        raise CheckpointError(f"{path} is no safetensors file, or ends within its header. Copy it again.")
+    try:
+        header = json.loads(text)
+    except ValueError as error:
+        raise CheckpointError(f"{path} has a header that is no JSON ({error}). Copy it again.") from error
+    if not isinstance(header, dict):
+        raise CheckpointError(f"{path} has a header that is no JSON object. Copy it again.")
+    return header, _LENGTH_BYTES + length
 
 
-def _list_file(path: Path, file: safe_open) -> list[StoredTensor]:
-    entries = []
-    listed: list[str] = list(file.keys())  # type: ignore[no-untyped-call] # has no types
-    for name in listed:
-        header = file.get_slice(name)  # type: ignore[no-untyped-call] # has no types
-        word = header.get_dtype()
-        if word not in DTYPES:
-            raise CheckpointError(f"{path}: {name} has the data type {word}, which this server cannot read.")
-        entries.append(StoredTensor(name, path, DTYPES[word], tuple(header.get_shape())))
-    return entries
+def _read_entry(path: Path, name: str, entry: object, data_start: int) -> tuple[StoredTensor, int]:
+    """One tensor of a header, and the byte after its values."""
+    match entry:
+        case {"dtype": str(word), "shape": [*shape], "data_offsets": [int(begin), int(end)]} if all(
+            isinstance(length, int) and length >= 0 for length in shape
+        ):
+            if word not in DTYPES:
+                raise CheckpointError(
+                    f"{path}: {name} has the data type {word}, which this server cannot read."
+                )
+            stored = StoredTensor(name, path, DTYPES[word], tuple(shape), data_start + begin)
+            if begin >= 0 and end - begin == stored.size_bytes:
+                return stored, data_start + end
+    raise CheckpointError(f"{path} has a header whose entry for {name} is wrong: {entry}. Copy it again.")

@@ -16,7 +16,7 @@ RESIDENT_BYTES = 64 << 20
 RowShard = Tensor | AffineWeight
 
 # items are gathered as plain integers of their size: torch gathers no single uint32
-_RAW = {2: torch.int16, 4: torch.int32}
+_RAW = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
 
 
 class RowTable:
@@ -78,10 +78,10 @@ class _Part:
     keep: tuple[Tensor, ...]
 
     def gather(self, ids: Tensor, shard: Tensor) -> Tensor:
-        """The field of rows `ids`, [n, row_items], given the shard that each lies in."""
+        """The field of rows `ids`, one a row, given the shard that each lies in."""
         starts = self.origins.index_select(0, shard) + ids * self.columns.shape[0]
         index = starts.unsqueeze(1) + self.columns
-        return self.items.index_select(0, index.view(-1)).view(self.dtype).view(index.shape)
+        return self.items.index_select(0, index.view(-1)).view(index.shape).view(self.dtype)
 
 
 def _parts_of(shards: Sequence[RowShard]) -> tuple[_Part, ...]:
@@ -107,17 +107,22 @@ def _part(fields: list[Tensor]) -> _Part:
     """
     dtype, width = fields[0].dtype, fields[0].shape[1]
     assert all(field.dtype == dtype and field.shape[1] == width and field.is_contiguous() for field in fields)
-    item_bytes = dtype.itemsize
-    # an address that is no multiple of the item size cannot be reached by an offset in items: such a
-    # field is copied
-    keep = tuple(field if field.data_ptr() % item_bytes == 0 else field.clone() for field in fields)
-    low = min(field.data_ptr() for field in keep)
-    high = max(field.data_ptr() + field.numel() * item_bytes for field in keep)
+    addresses = [field.data_ptr() for field in fields]
+    # some writers do not align their files: then only single bytes are reachable by whole offsets
+    item_bytes = 1 if any(address % dtype.itemsize for address in addresses) else dtype.itemsize
+    row_items = width * dtype.itemsize // item_bytes
+    low = min(addresses)
+    high = max(field.data_ptr() + field.numel() * dtype.itemsize for field in fields)
     span = (ctypes.c_char * (high - low)).from_address(low)
-    items = torch.frombuffer(span, dtype=_RAW[item_bytes])
-    firsts = [0, *accumulate(field.shape[0] for field in fields)]
+    firsts = accumulate((field.shape[0] for field in fields[:-1]), initial=0)
     origins = [
-        (field.data_ptr() - low) // item_bytes - first * width
-        for field, first in zip(keep, firsts, strict=False)
+        (address - low) // item_bytes - first * row_items
+        for address, first in zip(addresses, firsts, strict=True)
     ]
-    return _Part(items, dtype, torch.tensor(origins), torch.arange(width), keep)
+    return _Part(
+        items=torch.frombuffer(span, dtype=_RAW[item_bytes]),
+        dtype=dtype,
+        origins=torch.tensor(origins),
+        columns=torch.arange(row_items),
+        keep=tuple(fields),
+    )

@@ -179,11 +179,11 @@ def _read_parts(shards: Shards, parts: Mapping[Part, StoredWeight], shape: Shape
 
 
 def _read_table(shards: Shards, parts: Mapping[Part, StoredWeight], shape: Shape) -> RowTable:
-    width = shape[1]
-    return RowTable(
-        [read_stored(shards, stored, (stored.weight.shape[0], width)) for stored in parts.values()],
-        resident=True,
-    )
+    shards_of_rows = [
+        read_stored(shards, stored, (stored.weight.shape[0], shape[1]), is_scattered=True)
+        for stored in parts.values()
+    ]
+    return RowTable(shards_of_rows, resident=True)
 
 
 def _check_constants(model: StoredModel) -> None:
