@@ -70,7 +70,7 @@ def check_stored(stored: StoredWeight, shape: tuple[int, ...]) -> None:
 def read_stored(
     shards: Shards, stored: StoredWeight, shape: tuple[int, ...], *, is_scattered: bool = False
 ) -> Weight:
-    """A checked weight as views of the mapped files; `is_scattered` where rows will be read here and there."""
+    """A checked weight as views of the mapped files; `is_scattered` where few rows will be read."""
     weight = shards.read(stored.weight.name, is_scattered=is_scattered)
     if stored.format is None or stored.scales is None or stored.biases is None:
         # the one allowed other shape is a convolution's with its last two dimensions exchanged

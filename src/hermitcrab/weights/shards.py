@@ -6,6 +6,7 @@ which is right for weights and wrong for a table of which a few rows a token are
 
 import json
 import mmap
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -43,6 +44,10 @@ _LENGTH_BYTES = 8
 _HEADER_LIMIT_BYTES = 100_000_000
 _METADATA = "__metadata__"
 
+# maps are private and writable, as torch wants them; without this flag Linux refuses one larger than memory.
+# Python's mmap has no name for it before 3.13.
+_NORESERVE = 0x4000 if sys.platform == "linux" else 0
+
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
@@ -61,7 +66,7 @@ class StoredTensor:
 
 
 class Shards:
-    """A directory's tensors; a file is mapped at its first read, for as long as this or a tensor of it lives."""
+    """A directory's tensors; each file is mapped at its first read, until this and its last tensor go."""
 
     def __init__(self, directory: Path, stored: dict[str, StoredTensor]) -> None:
         self.directory = directory
@@ -120,7 +125,9 @@ class Shards:
     def _map(self, path: Path) -> mmap.mmap:
         if path not in self._maps:
             with path.open("rb") as file:
-                self._maps[path] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+                flags = mmap.MAP_PRIVATE | _NORESERVE
+                prot = mmap.PROT_READ | mmap.PROT_WRITE
+                self._maps[path] = mmap.mmap(file.fileno(), 0, flags=flags, prot=prot)
         return self._maps[path]
 
 
