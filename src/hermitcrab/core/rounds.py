@@ -41,6 +41,7 @@ class Rounds:
         self._totals = totals
         self._depth = depth
         self._row_limit = row_limit
+        self._turns = 0
 
     def play(self, live: Sequence[Stream]) -> None:
         """Serve one round to as many live streams as it has rows for."""
@@ -87,7 +88,8 @@ class Rounds:
         self._totals.rounds += 1
         for stream in chosen:
             stream.stats.rounds += 1
-            stream.stats.served_round = self._totals.rounds
+            self._turns += 1
+            stream.stats.served_turn = self._turns
         try:
             return self._backend.verify(windows)
         except LaneError as error:

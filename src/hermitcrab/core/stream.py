@@ -48,7 +48,10 @@ class WindowState:
 
 @dataclass(slots=True)
 class Stats:
-    """What the stream has cost so far; times are the clock's. `served_round` is the last round it was in."""
+    """What the stream has cost so far; times are the clock's seconds.
+
+    `served_turn` grows with every turn given to any stream, so the lowest was served least recently.
+    """
 
     submitted_s: float
     admitted_s: float | None = None
@@ -56,7 +59,7 @@ class Stats:
     paused_since_s: float | None = None
     paused_s: float = 0.0
     rounds: int = 0
-    served_round: int = 0
+    served_turn: int = 0
     drafted: int = 0
     accepted: int = 0
     moves: int = 0

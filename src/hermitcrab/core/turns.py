@@ -8,6 +8,6 @@ from hermitcrab.core.stream import Stream
 def choose(streams: Sequence[Stream], *, row_limit: int) -> list[Stream]:
     """At most `row_limit` streams, each with a row for its pending token; least recently served first.
 
-    Among streams served equally long ago the one admitted first comes first.
+    Among streams never served the one admitted first comes first.
     """
-    return sorted(streams, key=lambda stream: stream.stats.served_round)[:row_limit]
+    return sorted(streams, key=lambda stream: stream.stats.served_turn)[:row_limit]
