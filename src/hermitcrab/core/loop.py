@@ -160,6 +160,7 @@ class HostLoop:
         self._deliver()
         self._admit()
         has_worked = self.engine.step()
+        self._rate.note(now_s=self._clock.now_s(), reply_tokens=self.engine.totals.reply_tokens)
         self._deliver()
         return has_worked
 
@@ -256,7 +257,7 @@ class HostLoop:
             (*self.engine.streams, *(job.stream for job in self._waiting)),
             table=self.engine.table,
             totals=self.engine.totals,
-            tokens_per_s=self._rate.per_s(now_s=now_s, reply_tokens=self.engine.totals.reply_tokens),
+            tokens_per_s=self._rate.per_s(now_s=now_s),
             now_s=now_s,
             is_draining=self.is_draining,
         )

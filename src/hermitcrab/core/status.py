@@ -31,15 +31,20 @@ class TokenRate:
     """Reply tokens a second over the last two seconds."""
 
     def __init__(self) -> None:
-        self._marks: deque[tuple[float, int]] = deque()
+        self._gains: deque[tuple[float, int]] = deque()
+        self._noted_tokens = 0
 
-    def per_s(self, *, now_s: float, reply_tokens: int) -> float:
-        """Note the count so far, and return its growth over the last `RATE_SPAN_S`."""
-        while len(self._marks) > 1 and self._marks[1][0] <= now_s - RATE_SPAN_S:
-            self._marks.popleft()
-        before = self._marks[0][1] if self._marks else reply_tokens
-        self._marks.append((now_s, reply_tokens))
-        return (reply_tokens - before) / RATE_SPAN_S
+    def note(self, *, now_s: float, reply_tokens: int) -> None:
+        """Tell the count of reply tokens so far."""
+        if reply_tokens > self._noted_tokens:
+            self._gains.append((now_s, reply_tokens - self._noted_tokens))
+            self._noted_tokens = reply_tokens
+
+    def per_s(self, *, now_s: float) -> float:
+        """The rate now."""
+        while self._gains and self._gains[0][0] <= now_s - RATE_SPAN_S:
+            self._gains.popleft()
+        return sum(gain for _, gain in self._gains) / RATE_SPAN_S
 
 
 def snapshot(
