@@ -7,9 +7,9 @@ from dataclasses import dataclass
 class ServerOptions:
     """The model's names and the server's limits.
 
-    A stream shows a sign of life every `keepalive_s`. `/health` calls the engine stuck when work is pending and
-    its thread has not gone round for `stuck_s`: longer than a prompt pass or a compilation takes. A client that
-    takes nothing for `slow_client_s` is dropped.
+    A stream shows a sign of life every `keepalive_s`. `/health` calls the engine stuck when it has work and
+    has not gone round for `stuck_s`: longer than a prompt pass or a compilation takes. A client that takes
+    nothing for `slow_client_s` is dropped.
     """
 
     model_id: str

@@ -115,7 +115,7 @@ def _prompt(desk: Desk, asked: ChatRequest) -> Prompt:
 
 
 def _switches(desk: Desk, asked: ChatRequest) -> dict[str, Any]:
-    """The template's switches: fields of the request win over chat_template_kwargs; effort `none` means no thinking.
+    """The template's switches; the request's own fields win over chat_template_kwargs, effort `none` is off.
 
     Raises RequestError for an effort that is no level, and a thinking switch that is neither on nor off.
     """

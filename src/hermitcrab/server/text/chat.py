@@ -62,13 +62,7 @@ class ChatText:
         return self._prompt(self.vocabulary.encode(text))
 
     def token_prompt(self, ids: Sequence[int]) -> Prompt:
-        """A prompt given as tokens. Raises RequestError for an id the model does not have."""
-        for token in ids:
-            if not 0 <= token < self.vocabulary.end_id:
-                raise RequestError(
-                    f"prompt has token {token}; this model's are 0 to {self.vocabulary.end_id - 1}.",
-                    param="prompt",
-                )
+        """A prompt given as tokens; the engine refuses those it does not have."""
         return self._prompt(ids)
 
     def text_of(self, ids: Sequence[int]) -> str:
@@ -96,8 +90,6 @@ class ChatText:
         return self.thinking if is_thinking else self.plain
 
     def _prompt(self, ids: Sequence[int]) -> Prompt:
-        if not ids:
-            raise RequestError("The prompt is empty.", param="prompt")
         is_thinking = False
         for token in ids:
             mark = self.vocabulary.mark_of(token)

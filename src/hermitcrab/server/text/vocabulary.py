@@ -41,11 +41,6 @@ class Vocabulary:
         plain_ids = tokenizer.get_vocab(with_added_tokens=False).values()
         self._end_id = max((*plain_ids, *self._controls), default=-1) + 1
 
-    @property
-    def end_id(self) -> int:
-        """One past the largest token id."""
-        return self._end_id
-
     def id_of(self, control: str) -> int | None:
         """The id of a control token by its spelling."""
         return self._control_ids.get(control)
@@ -71,6 +66,8 @@ class Vocabulary:
 
     def bytes_of(self, token: int) -> bytes:
         """UTF-8 bytes a token adds to a reply: none for a hidden control token or an id without a token."""
+        if not 0 <= token < self._end_id:
+            return b""
         known = self._bytes.get(token)
         if known is None:
             known = self._bytes[token] = self._find_bytes(token)
@@ -89,7 +86,7 @@ class Vocabulary:
         control = self._controls.get(token)
         if control is not None:
             return b"" if control.is_hidden else control.text.encode()
-        letters = self._tokenizer.id_to_token(token) if 0 <= token < self._end_id else None
+        letters = self._tokenizer.id_to_token(token)
         if letters is None:
             return b""
         return bytes(_BYTE_OF_LETTER[letter] for letter in letters)

@@ -1,0 +1,235 @@
+"""Streams over a real socket: headers at once, signs of life, clients that leave in every way and phase."""
+
+import asyncio
+import contextlib
+import json
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from served import ENDLESS, MODEL, Gate, Served, SlowRounds, is_idle, listening, serving
+from starlette.types import Message
+
+from hermitcrab.core.api import Status, StreamState
+from hermitcrab.core.fake import CallKind
+from hermitcrab.server.options import ServerOptions
+from hermitcrab.server.text.chat import ChatText
+
+
+@contextlib.contextmanager
+def asked(port: int, content: str = "hi", *, trailing: bytes = b"", **fields: Any) -> Iterator[socket.socket]:
+    """A raw client that has sent its request."""
+    fields = {"ignore_eos": content == ENDLESS, **fields}
+    body = json.dumps({"messages": [{"role": "user", "content": content}], **fields}).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+        client.sendall(head.encode() + body + trailing)
+        yield client
+
+
+def read_until(client: socket.socket, mark: bytes) -> bytes:
+    """What the server sends, up to and with `mark`."""
+    got = b""
+    while mark not in got:
+        more = client.recv(65536)
+        assert more, f"the connection closed before {mark!r}: {got!r}"
+        got += more
+    return got
+
+
+def closes(client: socket.socket) -> None:
+    client.close()
+
+
+def resets(client: socket.socket) -> None:
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+
+
+def half_closes(client: socket.socket) -> None:
+    client.shutdown(socket.SHUT_WR)
+
+
+LEAVING = [closes, resets, half_closes]
+
+
+def has(state: StreamState) -> Callable[[Status], bool]:
+    return lambda status: any(stream.state is state for stream in status.streams)
+
+
+def is_in_the_large_session(status: Status) -> bool:
+    return status.sessions[0].request_id is not None
+
+
+@pytest.fixture(scope="module")
+def live(text: ChatText) -> Iterator[tuple[Served, int]]:
+    """One large session and a small one, no gate: an endless reply goes on until its client leaves."""
+    with (
+        serving(text, session_rows=(60_000, 64), grow_tokens=16, on_call=SlowRounds()) as made,
+        listening(made.app) as port,
+    ):
+        yield made, port
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("leave", LEAVING)
+def test_a_client_that_leaves_a_running_reply_frees_its_session(
+    live: tuple[Served, int], leave: Callable[[socket.socket], None], stream: bool
+) -> None:
+    served, port = live
+    with asked(port, ENDLESS, stream=stream) as client:
+        served.wait_until(has(StreamState.LIVE))
+        leave(client)
+        served.wait_until(is_idle, within_s=1.0)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("leave", LEAVING)
+def test_a_client_that_leaves_the_queue_is_forgotten(
+    live: tuple[Served, int], leave: Callable[[socket.socket], None], stream: bool
+) -> None:
+    served, port = live
+    with asked(port, ENDLESS) as first:
+        served.wait_until(is_in_the_large_session)
+        long = "word " * 100
+        with asked(port, long, stream=stream) as client:
+            served.wait_until(has(StreamState.QUEUED))
+            leave(client)
+            served.wait_until(lambda status: len(status.streams) == 1, within_s=1.0)
+        closes(first)
+    served.wait_until(is_idle)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("leave", LEAVING)
+def test_a_client_that_leaves_a_paused_reply_frees_its_session(
+    live: tuple[Served, int], leave: Callable[[socket.socket], None], stream: bool
+) -> None:
+    served, port = live
+    with asked(port, ENDLESS) as first:
+        served.wait_until(is_in_the_large_session)
+        with asked(port, ENDLESS, stream=stream) as client:
+            served.wait_until(has(StreamState.PAUSED))
+            leave(client)
+            served.wait_until(lambda status: len(status.streams) == 1, within_s=1.0)
+        closes(first)
+    served.wait_until(is_idle)
+
+
+@pytest.mark.parametrize("leave", LEAVING)
+def test_a_client_that_leaves_while_its_prompt_is_read_frees_its_session(
+    text: ChatText, leave: Callable[[socket.socket], None]
+) -> None:
+    gate = Gate(CallKind.PREFILL)
+    with serving(text, on_call=gate) as served, listening(served.app) as port, asked(port) as client:
+        assert gate.is_reached.wait(5)
+        leave(client)
+        assert served.lanes.has_cancelled.wait(1.0)
+        gate.open()
+        served.wait_until(is_idle, within_s=1.0)
+
+
+def test_a_client_that_sent_more_than_its_request_is_still_seen_leaving(live: tuple[Served, int]) -> None:
+    served, port = live
+    with asked(port, ENDLESS, trailing=b"\r\nGET /health HTTP/1.1\r\n") as client:
+        served.wait_until(has(StreamState.LIVE))
+        closes(client)
+        served.wait_until(is_idle, within_s=1.5)
+
+
+def test_headers_and_a_first_event_come_while_the_request_still_waits(text: ChatText) -> None:
+    gate = Gate(CallKind.PREFILL)
+    with (
+        serving(text, on_call=gate) as served,
+        listening(served.app) as port,
+        asked(port, stream=True) as client,
+    ):
+        head = read_until(client, b'"role":"assistant"')
+        assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert b"content-type: text/event-stream" in head
+        gate.open()
+        read_until(client, b"data: [DONE]\n\n")
+
+
+def test_a_waiting_stream_shows_signs_of_life(text: ChatText) -> None:
+    gate = Gate(CallKind.PREFILL)
+    options = ServerOptions(MODEL, keepalive_s=0.05)
+    with (
+        serving(text, on_call=gate, options=options) as served,
+        listening(served.app) as port,
+        asked(port, stream=True) as client,
+    ):
+        read_until(client, b": keepalive\n\n")
+        read_until(client, b": keepalive\n\n")
+        gate.open()
+        read_until(client, b"data: [DONE]\n\n")
+
+
+def test_a_stream_whose_tokens_show_nothing_yet_gives_signs_of_life_too(text: ChatText) -> None:
+    """A call is shown whole, so a long one is silent while it is written."""
+    tool = {"type": "function", "function": {"name": "f"}}
+    gate = Gate(CallKind.KEEP)
+    options = ServerOptions(MODEL, keepalive_s=0.05)
+    with serving(text, on_call=gate, options=options) as served, listening(served.app) as port:
+        served.replies["call"] = "<tool_call>\n<function=f>\n</function>\n</tool_call>"
+        with asked(port, "call", stream=True, tools=[tool], enable_thinking=False) as client:
+            assert b"tool_calls" not in read_until(client, b": keepalive\n\n")
+            gate.open()
+            assert b'"name":"f"' in read_until(client, b"data: [DONE]\n\n")
+
+
+def test_keepalives_come_often_enough_by_default() -> None:
+    assert ServerOptions(MODEL).keepalive_s < 5.0
+
+
+def test_a_connection_serves_one_request_after_another(live: tuple[Served, int]) -> None:
+    _, port = live
+    with asked(port, stream=True) as client:
+        read_until(client, b"data: [DONE]\n\n")
+        client.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        read_until(client, b'"status":"ok"')
+
+
+def test_a_client_that_takes_nothing_is_dropped_and_harms_nobody(text: ChatText) -> None:
+    body = json.dumps(
+        {"messages": [{"role": "user", "content": ENDLESS}], "ignore_eos": True, "stream": True}
+    )
+    inbox: list[Message] = [{"type": "http.request", "body": body.encode(), "more_body": False}]
+
+    async def receive() -> Message:
+        return inbox.pop() if inbox else await asyncio.Future()
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            await asyncio.Future()
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/chat/completions",
+        "headers": [],
+        "query_string": b"",
+    }
+    options = ServerOptions(MODEL, slow_client_s=0.05)
+    with serving(text, session_rows=(60_000, 60_000), options=options, on_call=SlowRounds()) as served:
+        asyncio.run(asyncio.wait_for(served.app(scope, receive, send), 5))
+        served.wait_until(is_idle)
+        assert served.chat("hi").status_code == 200
+
+
+def test_health_answers_while_many_streams_are_open(text: ChatText) -> None:
+    gate = Gate(CallKind.PREFILL)
+    with (
+        serving(text, on_call=gate) as served,
+        listening(served.app) as port,
+        contextlib.ExitStack() as clients,
+    ):
+        for _ in range(50):
+            read_until(clients.enter_context(asked(port, stream=True)), b'"role":"assistant"')
+        assert len(served.lanes.submitted) == 50
+        assert served.send("GET", "/health").status_code == 200
+        clients.close()
+        gate.open()
+        served.wait_until(is_idle)
