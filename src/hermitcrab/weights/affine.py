@@ -97,11 +97,10 @@ class AffineWeight:
 def dequantize_rows(words: Tensor, scales: Tensor, biases: Tensor, stored: AffineFormat) -> Tensor:
     """fp32 values [n, in] of rows from words [n, in * bits / 32], scales and biases [n, in / group_size]."""
     # two operations: a fused multiply-add rounds otherwise in vector tails, so a row's bits would vary
-    rows = words.shape[0]
-    grouped = unpack(words, stored.bits).to(torch.float32).view(rows, -1, stored.group_size)
+    grouped = unpack(words, stored.bits).to(torch.float32).view(*scales.shape, stored.group_size)
     grouped *= scales.to(torch.float32).unsqueeze(-1)
     grouped += biases.to(torch.float32).unsqueeze(-1)
-    return grouped.view(rows, -1)
+    return grouped.flatten(-2)
 
 
 def unpack(words: Tensor, bits: int) -> Tensor:
@@ -110,7 +109,7 @@ def unpack(words: Tensor, bits: int) -> Tensor:
     if bits == 8:
         return stored
     values, size = _pack_of(bits)
-    columns = stored.view(*stored.shape[:-1], -1, size).unbind(-1)
+    columns = stored.view(*stored.shape[:-1], stored.shape[-1] // size, size).unbind(-1)
     numbers = []
     for slot in range(values):
         byte, shift = divmod(slot * bits, 8)
@@ -125,7 +124,7 @@ def pack(numbers: Tensor, bits: int) -> Tensor:
     """The inverse of `unpack`: uint8 [..., n], each below 2**bits, n * bits a multiple of 32, to words."""
     assert numbers.shape[-1] * bits % 32 == 0
     values, size = _pack_of(bits)
-    packs = numbers.reshape(*numbers.shape[:-1], -1, values)
+    packs = numbers.reshape(*numbers.shape[:-1], numbers.shape[-1] // values, values)
     stored = torch.zeros(*packs.shape[:-1], size, dtype=torch.uint8)
     for slot in range(values):
         byte, shift = divmod(slot * bits, 8)

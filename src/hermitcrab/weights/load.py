@@ -53,6 +53,8 @@ def check_stored(stored: StoredWeight, shape: tuple[int, ...]) -> None:
     if stored.format is None or stored.scales is None or stored.biases is None:
         _check_tensor(stored.weight, _allowed_shapes(shape), FLOATS)
         return
+    if len(shape) < 2:
+        raise CheckpointError(f"{stored.weight.name} is quantized, but a vector must be stored plain.")
     width = shape[-1]
     if width % stored.format.group_size:
         raise CheckpointError(

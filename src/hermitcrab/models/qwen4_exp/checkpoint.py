@@ -14,7 +14,6 @@ from hermitcrab.models.qwen4_exp import names
 from hermitcrab.models.qwen4_exp.config import LayerKind, ModelConfig
 from hermitcrab.models.qwen4_exp.names import Shape
 from hermitcrab.models.qwen4_exp.stored import Part, StoredModel, check_model, survey
-from hermitcrab.weights.affine import AffineWeight
 from hermitcrab.weights.load import StoredWeight, Weight, join_rows, read_stored, stack
 from hermitcrab.weights.shards import Shards
 from hermitcrab.weights.table import RowTable
@@ -219,6 +218,5 @@ def _centre_norms(tensors: dict[str, Weight], directory: Path) -> None:
 
 def _tensor(tensors: Mapping[str, Weight], name: str) -> Tensor:
     weight = tensors[name]
-    if isinstance(weight, AffineWeight):
-        raise CheckpointError(f"{name} is quantized, but a norm must be stored plain.")
+    assert isinstance(weight, Tensor)
     return weight
