@@ -128,7 +128,6 @@ class LaneHost:
                 if not has_worked and not is_woken:
                     self._wake.wait(STALLED_TICK_S if self._loop.has_requests else IDLE_TICK_S)
                 cancels = self._take_inbox()
-            self._tick_s = self._clock.now_s()
             has_worked = self._turn(cancels)
             with self._wake:
                 self._settled_waiting = self._loop.waiting_count
@@ -149,6 +148,7 @@ class LaneHost:
     def _turn(self, cancels: Sequence[str]) -> bool:
         """Cancel, then step; an error of our own ends every request, and the next ones are served."""
         try:
+            self._tick_s = self._clock.now_s()
             for request_id in cancels:
                 self._loop.cancel(request_id)
             if self._close_by_s is not None and not self._loop.is_draining:
