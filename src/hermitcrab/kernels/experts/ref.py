@@ -1,0 +1,110 @@
+"""A layer's experts on a CPU: all at once where they are few, else grouped by expert.
+
+    out = sum over a row's experts of weight * down(silu(gate(x)) * up(x)) + sigmoid(shared gate(x)) * shared(x)
+
+Which form is used follows from the weights' shapes alone. The dense form runs every expert for every row as
+two products and gives the experts that a row did not choose the weight 0: the row's sum is then in order of expert
+id, shared expert last. The grouped form adds in the row's own slot order. Either way a row's bits are its own.
+"""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from hermitcrab.kernels.activations import sigmoid, silu
+from hermitcrab.kernels.linear import Linear, ProductPath
+from hermitcrab.kernels.router import Routes
+
+# the dense form reads all experts for every row: as long as they are this few, two products beat many small ones
+_MOST_DENSE = 32
+
+
+class Experts(Protocol):
+    """Runs a layer's experts: rows [rows, hidden] and their routes -> [rows, hidden]."""
+
+    def __call__(self, rows: Tensor, routes: Routes) -> Tensor: ...
+
+
+def experts_of(
+    gate_up: Tensor,
+    down: Tensor,
+    shared_gate_up: Tensor,
+    shared_down: Tensor,
+    shared_gate: Tensor,
+    *,
+    path: ProductPath,
+) -> Experts:
+    """The form that fits the shapes.
+
+    gate_up [experts, 2 * width, hidden], down [experts, hidden, width], shared_gate_up [2 * shared, hidden],
+    shared_down [hidden, shared], shared_gate [1, hidden].
+    """
+    form = _DenseExperts if gate_up.shape[0] <= _MOST_DENSE else _GroupedExperts
+    return form(gate_up, down, shared_gate_up, shared_down, shared_gate, path)
+
+
+class _DenseExperts:
+    """Every expert for every row: one product in, one out."""
+
+    def __init__(
+        self, gate_up: Tensor, down: Tensor, shared_gate_up: Tensor, shared_down: Tensor, shared_gate: Tensor,
+        path: ProductPath,
+    ) -> None:  # fmt: skip
+        self._experts, _, hidden = gate_up.shape
+        self._width = down.shape[-1]
+        gates, ups = gate_up.split(self._width, dim=1)
+        shared = shared_down.shape[-1]
+        self._inner = self._experts * self._width + shared
+        # gates side by side, then ups, so that one pass over each half activates and multiplies
+        into = (
+            gates.reshape(-1, hidden), shared_gate_up[:shared], ups.reshape(-1, hidden), shared_gate_up[shared:],
+            shared_gate,
+        )  # fmt: skip
+        self._into = Linear(torch.cat(into), path)
+        out = (down.permute(1, 0, 2).reshape(hidden, -1), shared_down)
+        self._out = Linear(torch.cat(out, dim=1), path)
+        self._dtype = gate_up.dtype
+
+    def __call__(self, rows: Tensor, routes: Routes) -> Tensor:
+        count = rows.shape[0]
+        into = self._into(rows).float()
+        hidden = silu(into[:, : self._inner]).mul_(into[:, self._inner : 2 * self._inner])
+        weights = torch.zeros(count, self._experts).scatter_(1, routes.experts, routes.weights)
+        routed = self._experts * self._width
+        hidden[:, :routed].view(count, self._experts, self._width).mul_(weights.unsqueeze(-1))
+        hidden[:, routed:].mul_(sigmoid(into[:, 2 * self._inner :]))
+        return self._out(hidden.to(self._dtype))
+
+
+class _GroupedExperts:
+    """Each expert for the rows that chose it; results are added in the row's slot order."""
+
+    def __init__(
+        self, gate_up: Tensor, down: Tensor, shared_gate_up: Tensor, shared_down: Tensor, shared_gate: Tensor,
+        path: ProductPath,
+    ) -> None:  # fmt: skip
+        self._into = [Linear(weight, path) for weight in gate_up]
+        self._out = [Linear(weight, path) for weight in down]
+        self._shared_into, self._shared_out = Linear(shared_gate_up, path), Linear(shared_down, path)
+        self._shared_gate = Linear(shared_gate, path)
+        self._dtype = gate_up.dtype
+
+    def __call__(self, rows: Tensor, routes: Routes) -> Tensor:
+        per_row = routes.experts.shape[1]
+        pairs = routes.experts.flatten()
+        outputs = torch.empty(pairs.shape[0], self._out[0].out_width)
+        for expert in pairs.unique().tolist():
+            places = (pairs == expert).nonzero().squeeze(1)
+            chosen = rows.index_select(0, places // per_row)
+            outputs[places] = self._gated(self._into[expert](chosen), self._out[expert])
+        outputs = outputs.view(-1, per_row, outputs.shape[-1])
+        total = outputs[:, 0] * routes.weights[:, :1]
+        for slot in range(1, per_row):
+            total = torch.addcmul(total, outputs[:, slot], routes.weights[:, slot : slot + 1])
+        shared = self._gated(self._shared_into(rows), self._shared_out)
+        return torch.addcmul(total, shared, sigmoid(self._shared_gate(rows))).to(self._dtype)
+
+    def _gated(self, into: Tensor, out: Linear) -> Tensor:
+        gate, up = into.float().chunk(2, dim=-1)
+        return out(silu(gate).mul_(up).to(self._dtype)).float()

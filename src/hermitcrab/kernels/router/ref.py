@@ -1,0 +1,26 @@
+"""Choose each row's experts: the highest logits, ties to the lower expert id."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """Each row's experts, best first: ids int64 and weights float32, both [rows, experts_per_token]."""
+
+    experts: Tensor
+    weights: Tensor
+
+
+def route(logits: Tensor, experts_per_token: int, *, is_normalised: bool) -> Routes:
+    """Softmax over all experts, the best few kept; their weights sum to 1 if normalised. logits [rows, experts]."""
+    # a stable sort is a total order: (logit descending, id ascending)
+    probabilities = torch.softmax(logits.float(), dim=-1)
+    ranked = torch.sort(probabilities, dim=-1, descending=True, stable=True)
+    experts = ranked.indices[:, :experts_per_token]
+    weights = ranked.values[:, :experts_per_token]
+    if is_normalised:
+        weights = weights / weights.sum(-1, keepdim=True)
+    return Routes(experts, weights)
