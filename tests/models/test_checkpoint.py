@@ -10,8 +10,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from hermitcrab.models.qwen4_exp.checkpoint import Checkpoint, load_checkpoint
-from hermitcrab.models.qwen4_exp.names import is_centred_norm
-from hermitcrab.models.qwen4_exp.tiny import Layout, tiny_config, write_tiny
+from hermitcrab.models.qwen4_exp.names import is_centred_norm, ngram_table
+from hermitcrab.models.qwen4_exp.tiny import SHAPES, Layout, tiny_config, write_tiny
 from hermitcrab.weights.affine import BITS, AffineFormat, AffineWeight
 from hermitcrab.weights.shards import Shards
 
@@ -27,7 +27,9 @@ def dense(weight: Tensor | AffineWeight) -> Tensor:
 def all_values(checkpoint: Checkpoint) -> dict[str, Tensor]:
     values = {name: dense(weight) for name, weight in checkpoint.tensors.items()}
     if checkpoint.ngram is not None:
-        values[TABLE] = checkpoint.ngram.gather(torch.arange(checkpoint.ngram.rows), torch.float32)
+        assert checkpoint.config.ngram is not None
+        rows = torch.arange(checkpoint.ngram.rows)
+        values[ngram_table(checkpoint.config.ngram)] = checkpoint.ngram.gather(rows, torch.float32)
     return values
 
 
@@ -41,6 +43,23 @@ def assert_same(values: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
 def test_a_plain_checkpoint_loads_to_what_was_written(tmp_path: Path, layout: Layout, shards: int) -> None:
     written = write_tiny(tmp_path, layout=layout, shards=shards)
     assert_same(all_values(load_checkpoint(tmp_path)), written)
+
+
+@pytest.mark.parametrize("layout", Layout)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_tiny_shape_loads_to_what_was_written(tmp_path: Path, layout: Layout, shape: str) -> None:
+    written = write_tiny(tmp_path, layout=layout, config=tiny_config(**SHAPES[shape]))
+    checkpoint = load_checkpoint(tmp_path)
+    if checkpoint.config.is_head_tied:
+        written["lm_head.weight"] = written["embed_tokens.weight"]
+    assert_same(all_values(checkpoint), written)
+
+
+def test_a_wide_checkpoint_is_quantized_in_groups_of_128_throughout(tmp_path: Path) -> None:
+    config = tiny_config(**SHAPES["wide"])
+    write_tiny(tmp_path, layout=Layout.MLX, config=config, bits=8, group_size=128)
+    kinds = {share.kind for share in load_checkpoint(tmp_path).formats}
+    assert kinds == {"8-bit in groups of 128", "float32"}
 
 
 @pytest.mark.parametrize("layout", Layout)

@@ -9,7 +9,7 @@ from transformers.models.qwen4_exp import modeling_qwen4_exp as oracle
 
 from hermitcrab.models.qwen4_exp.checkpoint import load_checkpoint
 from hermitcrab.models.qwen4_exp.config import parse_config
-from hermitcrab.models.qwen4_exp.tiny import Layout, tiny_config, write_tiny
+from hermitcrab.models.qwen4_exp.tiny import SHAPES, Layout, tiny_config, write_tiny
 
 torch.set_num_threads(1)
 
@@ -48,8 +48,9 @@ def test_what_transformers_saves_loads_to_identical_tensors(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("layout", [Layout.ORIGINAL, Layout.PER_EXPERT])
-def test_what_is_written_here_loads_in_transformers_whole(tmp_path: Path, layout: Layout) -> None:
-    written = write_tiny(tmp_path, layout=layout, shards=2)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_is_written_here_loads_in_transformers_whole(tmp_path: Path, layout: Layout, shape: str) -> None:
+    written = write_tiny(tmp_path, layout=layout, config=tiny_config(**SHAPES[shape]), shards=2)
     config = transformers.Qwen4ExpTextConfig.from_pretrained(tmp_path)
     model, report = transformers.Qwen4ExpForCausalLM.from_pretrained(
         tmp_path, config=config, output_loading_info=True

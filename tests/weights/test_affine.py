@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermitcrab.weights.affine import BITS, CHUNK_VALUES, GROUP_SIZES, AffineWeight, pack, quantize, unpack
@@ -31,6 +31,7 @@ def random_weight(*shape: int, bits: int = 4, group_size: int = 32, seed: int = 
     return quantize(torch.randn(shape, generator=generator), bits=bits, group_size=group_size)
 
 
+@settings(deadline=None)
 @given(bits=st.sampled_from(BITS), rows=st.integers(1, 4), runs=st.integers(1, 5), data=st.data())
 def test_unpacking_gives_back_what_was_packed(bits: int, rows: int, runs: int, data: st.DataObject) -> None:
     seed = data.draw(st.integers(0, 2**31))
@@ -40,6 +41,7 @@ def test_unpacking_gives_back_what_was_packed(bits: int, rows: int, runs: int, d
     assert torch.equal(unpack(pack(numbers, bits), bits), numbers)
 
 
+@settings(deadline=None)
 @given(bits=st.sampled_from(BITS), words=st.lists(st.integers(0, 2**32 - 1), min_size=15, max_size=15))
 def test_unpacking_reads_the_little_endian_bit_stream(bits: int, words: list[int]) -> None:
     stored = torch.tensor(words, dtype=torch.int64).to(torch.uint32)
@@ -79,6 +81,7 @@ def test_a_weight_of_several_pieces_has_the_values_of_its_rows(bits: int) -> Non
     assert torch.equal(whole, weight.rows(torch.arange(whole.shape[0]), torch.float32))
 
 
+@settings(deadline=None)
 @given(index=st.lists(st.integers(0, 19), max_size=8), bits=st.sampled_from(BITS))
 def test_gathered_rows_have_the_bits_of_the_whole(index: list[int], bits: int) -> None:
     weight = random_weight(20, 64, bits=bits)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch import Tensor
@@ -65,6 +65,7 @@ def test_gathered_rows_are_rows_of_the_whole(tmp_path: Path, bits: int | None, r
     assert torch.equal(gathered, whole_of(shards)[ids])
 
 
+@settings(deadline=None)
 @given(ids=st.lists(st.integers(0, ROWS - 1), max_size=20))
 def test_a_row_does_not_depend_on_the_rows_it_is_gathered_with(ids: list[int]) -> None:
     rows = RowTable(

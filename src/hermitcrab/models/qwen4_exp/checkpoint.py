@@ -12,7 +12,7 @@ from torch import Tensor
 from hermitcrab.errors import CheckpointError
 from hermitcrab.models.qwen4_exp import names
 from hermitcrab.models.qwen4_exp.config import LayerKind, ModelConfig
-from hermitcrab.models.qwen4_exp.names import Shape
+from hermitcrab.models.qwen4_exp.names import Half, Shape
 from hermitcrab.models.qwen4_exp.stored import Part, StoredModel, check_model, survey
 from hermitcrab.weights.load import StoredWeight, Weight, join_rows, read_stored, stack
 from hermitcrab.weights.shards import Shards
@@ -169,10 +169,10 @@ def _format_shares(model: StoredModel) -> tuple[FormatShare, ...]:
 
 def _read_parts(shards: Shards, parts: Mapping[Part, StoredWeight], shape: Shape) -> Weight:
     """Join a tensor's parts, which come in order: experts are stacked, gate lies above up."""
-    halves: dict[int, list[Weight]] = {}
+    halves: dict[Half, list[Weight]] = {}
     for part, stored in parts.items():
         halves.setdefault(part.half, []).append(read_stored(shards, stored, part.shape_in(shape)))
-    is_apart = any(part.expert >= 0 for part in parts)
+    is_apart = any(part.expert is not None for part in parts)
     joined = [stack(experts) if is_apart else experts[0] for experts in halves.values()]
     return joined[0] if len(joined) == 1 else join_rows(joined)
 

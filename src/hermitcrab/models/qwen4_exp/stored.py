@@ -1,6 +1,6 @@
 """What a directory holds, from headers alone: every stored tensor under the canonical one it is part of."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -11,7 +11,7 @@ from hermitcrab.errors import CheckpointError
 from hermitcrab.models.qwen4_exp import names
 from hermitcrab.models.qwen4_exp.config import ModelConfig, read_config
 from hermitcrab.models.qwen4_exp.fields import CONFIG_FILE, read_json
-from hermitcrab.models.qwen4_exp.names import Field, Half, Piece, Shape
+from hermitcrab.models.qwen4_exp.names import Field, Half, Shape
 from hermitcrab.weights.load import StoredWeight, check_stored
 from hermitcrab.weights.quantization import QuantizationTable, read_quantization
 from hermitcrab.weights.shards import Shards, StoredTensor
@@ -20,29 +20,34 @@ from hermitcrab.weights.shards import Shards, StoredTensor
 NAMED_TENSORS = 3
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Part:
-    """Which part of a canonical tensor: an expert or row shard (-1: all), a half of a fused gate and up."""
+    """Which part of a canonical tensor: an expert or row shard (None: all), a half of a fused gate and up."""
 
-    expert: int
-    row_shard: int
-    half: int
+    expert: int | None
+    row_shard: int | None
+    half: Half
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Parts in this order make the whole."""
+        return self.expert or 0, self.row_shard or 0, self.half.value
 
     def shape_in(self, whole: Shape) -> Shape:
         """The part's shape; a row shard may have any number of rows, so it has the whole's here."""
-        shape = whole[1:] if self.expert >= 0 else whole
-        if self.half == Half.WHOLE.value:
+        shape = whole if self.expert is None else whole[1:]
+        if self.half is Half.WHOLE:
             return shape
         return (*shape[:-2], shape[-2] // 2, shape[-1])
 
     def __str__(self) -> str:
-        words = [f"expert {self.expert}"] if self.expert >= 0 else []
-        words += [f"shard {self.row_shard}"] if self.row_shard >= 0 else []
-        words += [Half(self.half).name.lower()] if self.half else []
+        words = [] if self.expert is None else [f"expert {self.expert}"]
+        words += [] if self.row_shard is None else [f"shard {self.row_shard}"]
+        words += [] if self.half is Half.WHOLE else [self.half.name.lower()]
         return " ".join(words)
 
 
-WHOLE = Part(-1, -1, Half.WHOLE.value)
+WHOLE = Part(None, None, Half.WHOLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +94,7 @@ def survey(directory: Path) -> StoredModel:
     constants = _take_constants(sorted_fields, config)
     expected = names.expected_tensors(config)
     weights = {
-        target: {part: _stored_weight(fields, table) for part, fields in sorted(parts.items())}
+        target: {part: _stored_weight(fields, table) for part, fields in _in_order(parts)}
         for target, parts in sorted_fields.items()
         if target in expected
     }
@@ -129,7 +134,7 @@ def check_model(model: StoredModel) -> None:
         )
     for target, shape in names.expected_tensors(model.config).items():
         parts = model.weights[target]
-        if any(part.row_shard >= 0 for part in parts):
+        if any(part.row_shard is not None for part in parts):
             _check_row_shards(target, shape, parts)
             continue
         for part, weight in parts.items():
@@ -143,7 +148,9 @@ def _sort_fields(entries: Iterable[StoredTensor]) -> dict[str, dict[Part, _Field
     targets: dict[str, dict[Part, _Fields]] = {}
     for entry in entries:
         piece = names.read_name(entry.name)
-        fields = targets.setdefault(piece.target, {}).setdefault(_part(piece), {})
+        fields = targets.setdefault(piece.target, {}).setdefault(
+            Part(piece.expert, piece.row_shard, piece.half), {}
+        )
         if piece.field in fields:
             raise CheckpointError(
                 f"{entry.file.parent} holds a tensor twice: {fields[piece.field].name} and {entry.name}."
@@ -162,12 +169,8 @@ def _vision_params(shards: Shards, table: QuantizationTable) -> int:
     )
 
 
-def _part(piece: Piece) -> Part:
-    return Part(
-        expert=-1 if piece.expert is None else piece.expert,
-        row_shard=-1 if piece.row_shard is None else piece.row_shard,
-        half=piece.half.value,
-    )
+def _in_order(parts: Mapping[Part, _Fields]) -> list[tuple[Part, _Fields]]:
+    return sorted(parts.items(), key=lambda item: item[0].order)
 
 
 def _is_superfluous(target: str, config: ModelConfig) -> bool:
@@ -221,21 +224,25 @@ def _missing_parts(target: str, shape: Shape, parts: Mapping[Part, StoredWeight]
     """
     if not parts:
         return [target]
-    experts = range(shape[0]) if any(part.expert >= 0 for part in parts) else (-1,)
-    shards = (
-        range(max(part.row_shard for part in parts) + 1)
-        if any(part.row_shard >= 0 for part in parts)
-        else (-1,)
-    )
-    halves = (Half.GATE, Half.UP) if any(part.half for part in parts) else (Half.WHOLE,)
-    needed = [Part(expert, shard, half.value) for expert in experts for shard in shards for half in halves]
-    surplus = set(parts) - set(needed)
+    row_shards = [part.row_shard for part in parts if part.row_shard is not None]
+    halves = [Half.WHOLE] if all(part.half is Half.WHOLE for part in parts) else [Half.GATE, Half.UP]
+    needed = [
+        Part(expert, row_shard, half)
+        for expert in _all_or(any(part.expert is not None for part in parts), shape[0])
+        for row_shard in _all_or(bool(row_shards), max(row_shards, default=0) + 1)
+        for half in halves
+    ]
+    surplus = sorted(set(parts) - set(needed), key=lambda part: part.order)
     if surplus:
-        stored = parts[min(surplus)].weight.name
+        stored = parts[surplus[0]].weight.name
         raise CheckpointError(
             f"{stored} has no place in {target}, which is stored in another way or has fewer parts."
         )
-    return [f"{target} ({part})" if str(part) else target for part in needed if part not in parts]
+    return [target if part == WHOLE else f"{target} ({part})" for part in needed if part not in parts]
+
+
+def _all_or(is_split: bool, count: int) -> Sequence[int | None]:
+    return range(count) if is_split else [None]
 
 
 def _check_row_shards(target: str, shape: Shape, parts: Mapping[Part, StoredWeight]) -> None:

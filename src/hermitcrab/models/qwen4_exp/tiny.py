@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from enum import Enum
 from math import sqrt
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 from safetensors.torch import save_file
@@ -15,6 +16,57 @@ from hermitcrab.models.qwen4_exp.config import ModelConfig, parse_config
 from hermitcrab.models.qwen4_exp.fields import CONFIG_FILE, GENERATION_FILE
 from hermitcrab.weights.affine import GROUP_SIZES, AffineFormat, quantize
 from hermitcrab.weights.shards import INDEX_FILE
+
+# overrides of `tiny_config` that reach other branches of the same forward
+SHAPES: Mapping[str, Mapping[str, object]] = MappingProxyType(
+    {
+        "default": {},
+        # every quantized width is a multiple of 128, a few are not powers of two
+        "wide": {
+            "hidden_size": 256,
+            "num_attention_heads": 6,
+            "head_dim": 64,
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 1e7,
+                "partial_rotary_factor": 0.25,
+                "mrope_section": [3, 3, 2],
+                "mrope_interleaved": True,
+            },
+            "linear_num_key_heads": 4,
+            "linear_num_value_heads": 12,
+            "hc_count": 2,
+            "hc_lowrank": 128,
+            "moe_intermediate_size": 128,
+            "shared_expert_intermediate_size": 128,
+            "num_experts_per_tok": 5,
+            "ple_embed_dim": 512,
+            "indexer_head_dim": 64,
+        },
+        # two attention layers, as many value heads as key heads, 4-grams, a silu gate, unnormalised experts
+        "deep": {
+            "num_hidden_layers": 8,
+            "layer_types": [*["linear_attention"] * 3, "full_attention"] * 2,
+            "num_key_value_heads": 1,
+            "linear_num_key_heads": 4,
+            "output_gate_type": "silu",
+            "norm_topk_prob": False,
+            "num_experts": 5,
+            "num_experts_per_tok": 3,
+            "ple_layer_ids": [6],
+            "ple_embed_dim": 96,
+            "ple_conv_kernel_size": 3,
+            "ngram_size": 4,
+            "heads_per_ngram": 1,
+            "split_ngram_parts": 3,
+            "indexer_n_heads": 16,
+            "indexer_budget": 24,
+            "indexer_compress_ratio": 8,
+        },
+        # no n-gram embedding, no draft head, the head tied to the embedding
+        "bare": {"ple_layer_ids": [], "mtp_num_hidden_layers": 0, "tie_word_embeddings": True},
+    }
+)
 
 
 class Layout(Enum):
@@ -28,7 +80,7 @@ class Layout(Enum):
 def tiny_config(**overrides: object) -> dict[str, object]:
     """A text-only config.json: 3 DeltaNet layers, the second with n-gram embedding, and an attention layer.
 
-    `overrides` replace whole fields.
+    `overrides` replace whole fields; `SHAPES` has sets of them.
     """
     config: dict[str, object] = {
         "model_type": "qwen4_exp_text",
@@ -154,7 +206,7 @@ def _random(name: str, shape: names.Shape, generator: torch.Generator) -> Tensor
         return torch.empty(shape).uniform_(0.5, 4.0, generator=generator).log()
     if name.endswith("dt_bias") or "conv1d" in name:
         return 0.5 * noise
-    if "embed" in name and "fc_" not in name:
+    if name.endswith("ngram_embedding.weight"):
         return noise
     return noise / sqrt(shape[-1])
 
