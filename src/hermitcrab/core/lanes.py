@@ -83,6 +83,15 @@ class LaneEngine:
         """Admitted streams that have not given their session back, oldest first."""
         return tuple(self._streams)
 
+    def standing(self, stream: Stream) -> Standing:
+        """The stream as `room` sees it."""
+        return Standing(
+            rows=stream.window.rows,
+            remaining_tokens=stream.remaining_tokens,
+            end_rows=stream.limits.end_rows,
+            capacity_rows=self.table.capacity(stream.home),
+        )
+
     def next_start(self, waiting: Sequence[Waiting]) -> Start | Refuse | None:
         """Which request of the queue starts next; no session that a paused stream waits for is given away."""
         return next_start(waiting, free=self._unclaimed(), sessions=self.table.sessions, sizing=self.sizing)
@@ -165,7 +174,7 @@ class LaneEngine:
     def _find_room(self, stream: Stream, *, grow_tokens: int, free: list[Session]) -> bool:
         """Do what `room` says; True if the stream moved."""
         decision = room(
-            self._standing(stream),
+            self.standing(stream),
             free=free,
             sessions=self.table.sessions,
             window_rows=self.sizing.window_rows,
@@ -257,7 +266,7 @@ class LaneEngine:
 
     def _unclaimed(self) -> list[Session]:
         """Free sessions that no paused stream waits for."""
-        waits = [self._standing(stream) for stream in self._streams if stream.is_paused]
+        waits = [self.standing(stream) for stream in self._streams if stream.is_paused]
         return [
             session
             for session in self.table.free()
@@ -265,14 +274,6 @@ class LaneEngine:
                 is_wanted(session, standing, window_rows=self.sizing.window_rows) for standing in waits
             )
         ]
-
-    def _standing(self, stream: Stream) -> Standing:
-        return Standing(
-            rows=stream.window.rows,
-            remaining_tokens=stream.remaining_tokens,
-            end_rows=stream.limits.end_rows,
-            capacity_rows=self.table.capacity(stream.home),
-        )
 
     def note(self, decision: Decision) -> None:
         """Hand a decision to the tracers; never raises."""
