@@ -88,7 +88,7 @@ class HostLoop:
         facts = backend.facts()
         self.engine = LaneEngine(backend, rules, clock, tracers)
         window_rows = self.engine.sizing.window_rows
-        # the widest window the backend could take, not the one in use: drafting must not change where replies end
+        # the widest window the backend takes, not the one in use: drafting must not change where replies end
         context_tokens = self.engine.table.largest_rows - facts.window_rows
         if rules.context_tokens is not None:
             context_tokens = min(context_tokens, rules.context_tokens)
