@@ -30,6 +30,8 @@ def save_weights(weights: dict[str, Tensor], folder: Path, *, step: int) -> None
         part[name] = narrow
         part_bytes += narrow_bytes
     save_file(part, folder / f"part-{number}.safetensors")
+    for path in folder.glob("part-*.safetensors"):
+        path.chmod(0o644)
     (folder / "progress.json").write_text(json.dumps({"step": step}))
 
 

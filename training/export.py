@@ -1,6 +1,6 @@
 """Write a trained model as the built-in checkpoint: one MLX 6-bit safetensors file and its config files.
 
-    python -m training.export WEIGHTS_FOLDER OUTPUT_FOLDER
+python -m training.export WEIGHTS_FOLDER OUTPUT_FOLDER
 """
 
 import json
@@ -22,7 +22,9 @@ LIMIT_BYTES = 16_000_000
 
 def is_quantized(name: str, weight: Tensor) -> bool:
     """Matrices are, except the router, the convolutions and the hash constants."""
-    return weight.dim() >= 2 and not name.endswith(("mlp.gate.weight", "conv1d")) and weight.is_floating_point()
+    return (
+        weight.dim() >= 2 and not name.endswith(("mlp.gate.weight", "conv1d")) and weight.is_floating_point()
+    )
 
 
 def checkpoint_tensors(model: Model) -> dict[str, Tensor]:

@@ -1,6 +1,6 @@
 """The built-in model's tokenizer: byte-level BPE, each digit its own token, learned from the recipe's own text.
 
-    python -m training.tokenizer OUTPUT_FOLDER
+python -m training.tokenizer OUTPUT_FOLDER
 """
 
 import json
@@ -10,16 +10,16 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from training.data.documents import TEMPLATE
 from training.data.mixture import sample_texts
 from training.shape import BUILTIN, END_OF_TEXT, IM_END, SPECIAL_TOKENS
 
-TEMPLATE = Path(__file__).parent / "template" / "chat_template.jinja"
 # the family's split: words with one leading mark or space, single digits, punctuation runs, line ends, spaces
 SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}"
     r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-SAMPLE_TEXTS = 60_000
+SAMPLE_TEXTS = 30_000
 
 
 def learn(texts: Iterator[str], vocab_size: int) -> Tokenizer:

@@ -88,7 +88,9 @@ def block_scores(query: Tensor, keys: Tensor, ratio: int, rows: Tensor) -> Tenso
 
     query [B, R, H_index, dim], keys [B, blocks, dim]; rows [R] are the queries' places in their sequences.
     """
-    scores = torch.einsum("brhd,bnd->bhrn", query.float(), keys.float()).relu().sum(1) / query.shape[-1] ** 0.5
+    scores = (
+        torch.einsum("brhd,bnd->bhrn", query.float(), keys.float()).relu().sum(1) / query.shape[-1] ** 0.5
+    )
     complete = (rows + 1) // ratio
     blocks = torch.arange(keys.shape[1], device=rows.device)
     return scores.masked_fill(blocks >= complete.unsqueeze(-1), float("-inf"))

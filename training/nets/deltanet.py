@@ -31,7 +31,9 @@ def unit_lower_inverse(strict: Tensor) -> Tensor:
     return guess + guess @ (eye - guess - strict @ guess)
 
 
-def chunk_parts(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def chunk_parts(
+    q: Tensor, k: Tensor, v: Tensor, decay: Tensor, beta: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """What each chunk does to the state and reads from it, all chunks at once.
 
     q, k, v [chunks, H, C, dim] fp32 (q scaled), decay [chunks, H, C] log, beta the same. Returns the chunk's step of the
@@ -83,7 +85,9 @@ class DeltaParts(nn.Module):
         self.in_proj_b = nn.Linear(hidden, heads, bias=False)
         self.in_proj_a = nn.Linear(hidden, heads, bias=False)
         self.out_proj = nn.Linear(self.value_width, hidden, bias=False)
-        self.conv1d = nn.Parameter(torch.empty(2 * self.key_width + self.value_width, shape.linear_conv_kernel_dim))
+        self.conv1d = nn.Parameter(
+            torch.empty(2 * self.key_width + self.value_width, shape.linear_conv_kernel_dim)
+        )
         self.A_log = nn.Parameter(torch.zeros(heads))
         self.dt_bias = nn.Parameter(torch.zeros(heads))
         self.norm = nn.Parameter(torch.ones(shape.linear_value_head_dim))

@@ -7,7 +7,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as fn
 
-from training.nets.attention import Attention, AttentionRows, attend, block_scores, indexer_loss, selected_keys
+from training.nets.attention import (
+    Attention,
+    AttentionRows,
+    attend,
+    block_scores,
+    indexer_loss,
+    selected_keys,
+)
 from training.nets.deltanet import DeltaParts, entering_states
 from training.nets.moe import SparseMoe
 from training.nets.ngram import NgramInjection
@@ -132,7 +139,9 @@ def logits_of(mixer: HyperConnection, head: nn.Linear, streams: Tensor) -> Tenso
     return head(mixer.read(streams)[0])
 
 
-def token_loss(mixer: HyperConnection, head: nn.Linear, streams: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+def token_loss(
+    mixer: HyperConnection, head: nn.Linear, streams: Tensor, targets: Tensor, weights: Tensor
+) -> Tensor:
     """[3] fp32: the weighted sum of losses, the sum of weights, and the weighted count of right arg-maxes."""
     logits = logits_of(mixer, head, streams).float()
     losses = fn.cross_entropy(logits, targets, reduction="none")
@@ -217,7 +226,11 @@ class Pass:
             query, key = (x.unflatten(0, (self.sequences, -1)) for x in (part.index_query, part.index_key))
             rows = torch.arange(self.length, device=query.device)
             masks = [
-                selected_keys(block_scores(query[b : b + 1], key[b : b + 1], ratio, rows), self.plan.budget_blocks, ratio)
+                selected_keys(
+                    block_scores(query[b : b + 1], key[b : b + 1], ratio, rows),
+                    self.plan.budget_blocks,
+                    ratio,
+                )
                 for b in range(self.sequences)
             ]
             return torch.cat(masks)
@@ -247,19 +260,19 @@ class Pass:
                 streams, _ = self.attention(layer, streams)
         return streams
 
-    def loss(self, mixer: HyperConnection, streams: Tensor, shift: int) -> Tensor:
-        """The `token_loss` triple of the token `shift` places on."""
-        return self.run.token_loss(mixer, self.model.lm_head, streams, self.tokens(shift), self.weights(shift))
+    def judge(self, mixer: HyperConnection, streams: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+        """The `token_loss` triple of the streams against their targets."""
+        return self.run.token_loss(mixer, self.model.lm_head, streams, targets, weights)
 
     def losses(self) -> Losses:
         """All losses of the batch under the plan."""
         streams = self.trunk()
-        token = self.loss(self.model.model.hyper_connection_mixer, streams, 1)
+        token = self.judge(self.model.model.hyper_connection_mixer, streams, self.tokens(1), self.weights(1))
         head = self.model.mtp
         embedded = self.model.model.embed_tokens(self.tokens(1))
         entered = self.run.enter_head(head, streams, embedded)
         drafted, part = self.attention(head.layers[0], entered)
-        drafts = [self.loss(head.hyper_connection_mixer, drafted, 2)]
+        drafts = [self.judge(head.hyper_connection_mixer, drafted, self.tokens(2), self.weights(2))]
         if self.plan.chain_sequences:
             drafts += self.chain(drafted, embedded, part)
         return Losses(token, drafts, torch.stack(self.router).mean(0), self.indexer_mean())
@@ -288,11 +301,13 @@ class Pass:
             attended = chain_attention(query, true, links, sequences)
             streams, _ = layer.finish(entered, layer.self_attn.after(attended, gate), write)
             live = weights * (place >= depth - 1)
-            found.append(token_loss(head.hyper_connection_mixer, self.model.lm_head, streams, targets, live))
+            found.append(self.judge(head.hyper_connection_mixer, streams, targets, live))
         return found
 
 
-def chain_attention(query: Tensor, true: AttentionRows, links: list[tuple[Tensor, Tensor]], sequences: int) -> Tensor:
+def chain_attention(
+    query: Tensor, true: AttentionRows, links: list[tuple[Tensor, Tensor]], sequences: int
+) -> Tensor:
     """Attention [N, H * dim] of a chained draft: true keys up to its chain's start, then one key a link.
 
     Links run from the chain's first row to the row itself, each already moved to the row it is read from.

@@ -60,6 +60,8 @@ class SparseMoe(nn.Module):
         output = self.switch_mlp(x, weights.to(x.dtype))
         output = output + torch.sigmoid(self.shared_expert_gate(x)) * self.shared_expert(x)
         load = (weights > 0).float().mean(0)
-        balance = (load * probabilities.mean(0)).sum() * self.shape.num_experts / self.shape.num_experts_per_tok
+        balance = (
+            (load * probabilities.mean(0)).sum() * self.shape.num_experts / self.shape.num_experts_per_tok
+        )
         z = logits.logsumexp(-1).square().mean()
         return output, torch.stack((balance, z))

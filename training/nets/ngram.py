@@ -68,7 +68,9 @@ class NgramTables(nn.Module):
         self.register_buffer("layer_multipliers", torch.tensor(multipliers(shape)))
         self.register_buffer("ngram_heads_vocab_sizes", torch.tensor(sizes))
         self.register_buffer("ngram_heads_offsets", torch.tensor(offsets))
-        self.ngram_embedding = nn.Parameter(torch.empty(padded_rows(shape), shape.ple_embed_dim // shape.ngram_heads))
+        self.ngram_embedding = nn.Parameter(
+            torch.empty(padded_rows(shape), shape.ple_embed_dim // shape.ngram_heads)
+        )
 
     @torch.no_grad()
     def rows(self, tokens: Tensor) -> Tensor:

@@ -23,7 +23,9 @@ def earlier(x: Tensor, place: Tensor, shift_rows: int) -> Tensor:
     if shift_rows == 0:
         return x
     moved = torch.roll(x, shift_rows, dims=0)
-    return torch.where((place >= shift_rows).unsqueeze(-1), moved, torch.zeros((), dtype=x.dtype, device=x.device))
+    return torch.where(
+        (place >= shift_rows).unsqueeze(-1), moved, torch.zeros((), dtype=x.dtype, device=x.device)
+    )
 
 
 def causal_conv(x: Tensor, weight: Tensor, place: Tensor, dilation: int) -> Tensor:

@@ -1,0 +1,1 @@
+"""Small talk and small facts, written for this model by its authors."""
