@@ -1,11 +1,13 @@
 """Placing: where a new stream starts, who waits, who may pass whom. In the words of docs/sessions.md."""
 
 import pytest
-from lane_bench import ask, sized, solo
+from lane_bench import Bench, ask, sized, solo, unsized
 
 from hermitcrab.core.admission import MOST_PASSES, Later, Never, Now, Sizing, fits
 from hermitcrab.core.api import Failed, Finished, FinishReason, Progress
 from hermitcrab.core.backend import SlotId
+from hermitcrab.core.fake import FakeBackend
+from hermitcrab.core.lanes import LaneRules
 from hermitcrab.core.slots import SlotTable
 from hermitcrab.core.stream import Limits
 from hermitcrab.errors import ContextLengthExceeded
@@ -49,6 +51,19 @@ def test_a_prompt_that_can_never_fit_is_refused_at_once_with_both_counts() -> No
 
 def test_the_advertised_context_is_what_the_largest_session_holds() -> None:
     assert sized(24, 64, 24).loop.gate.context_tokens == 64 - 4
+
+
+def test_the_operators_window_caps_the_advertised_context_below_the_session() -> None:
+    bench = Bench(FakeBackend((64,)), LaneRules(grow_tokens=8, context_tokens=32))
+    bench.submit(ask("open", prompt_tokens=10, max_new_tokens=None))
+    bench.run()
+    assert bench.loop.gate.context_tokens == 32
+    assert bench.ears["open"].terminal.usage.completion_tokens == 22
+
+
+@pytest.mark.parametrize("depth", [0, 1, 3])
+def test_the_room_for_a_reply_does_not_depend_on_drafting(depth: int) -> None:
+    assert unsized(64, draft_depth=depth).loop.gate.context_tokens == 60
 
 
 def test_more_new_tokens_than_the_largest_session_has_room_for_are_cut_to_it() -> None:

@@ -61,13 +61,13 @@ class LaneEngine:
         clock: Clock,
         tracers: Sequence[Tracer] = (LogTracer(),),
     ) -> None:
-        facts = backend.facts()
+        self._backend = GuardedBackend(backend)
+        facts = self._backend.facts()
         depth = facts.draft_depth if rules.draft_depth is None else rules.draft_depth
         depth = min(depth, facts.draft_depth, facts.window_rows - 1, facts.row_limit - 1)
         self.table = SlotTable(facts.session_rows)
         self.totals = Totals()
         self.sizing = Sizing(window_rows=1 + depth, grow_tokens=rules.grow_tokens)
-        self._backend = GuardedBackend(backend)
         self._clock = clock
         self._tracers = tuple(tracers)
         self._streams: list[Stream] = []
