@@ -1,8 +1,9 @@
 """Row-invariant products on a CPU: oneDNN's packed weights where a proof holds here, else tiles of fixed height.
 
 A plain `F.linear` picks another kernel, and so another order of the sum, for another number of rows. oneDNN's
-packed product was found to give one row the same bits whatever its company, on every CPU tried; since the
-call is private to torch, `choose_path` proves it on this machine before it is used.
+packed product was found to give one row the same bits whatever its company, on every CPU tried, but for a
+single row with a long sum, which is therefore given a companion. The call is private to torch: `choose_path`
+proves it on this machine before it is used.
 """
 
 from enum import Enum
@@ -13,6 +14,9 @@ from torch import Tensor
 
 # one height for all calls: each height is a class of bits of its own
 TILE_ROWS = 16
+
+# above this length of the sum a single row takes a kernel of its own
+_LONGEST_ALONE = 1024
 
 # shapes [out, in] of the proof: narrow and wide, short and long sums, not multiples of the vector width
 _PROOF_SHAPES = ((8, 128), (36, 1024), (768, 256), (256, 1088), (130, 320), (2177, 256))
@@ -66,6 +70,8 @@ def _pack(weight: Tensor) -> Tensor:
 
 
 def _packed(rows: Tensor, packed: Tensor) -> Tensor:
+    if rows.shape[0] == 1 and rows.shape[1] > _LONGEST_ALONE:
+        return _packed(rows.expand(2, -1).contiguous(), packed)[:1]
     product: Tensor = torch.ops.mkldnn._linear_pointwise(rows, packed, None, "none", [], "")
     return product
 

@@ -1,0 +1,120 @@
+"""The tensors of all sessions: arenas of cache rows, cut into sessions, and pools of fixed-size states by slot.
+
+A session's cache rows lie in one stretch of each arena, so that one gather serves rows of many sessions; what
+does not grow with the context (DeltaNet states, convolution tails) lies in pools indexed by slot. The draft
+head's attention layer is the last of the attention layers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+
+from hermitcrab.kernels.attention import CHUNK_KEYS
+from hermitcrab.kernels.indexer import SCORE_BLOCKS
+from hermitcrab.models.qwen4_exp.config import LayerKind, ModelConfig
+
+
+@dataclass(frozen=True, slots=True)
+class SessionShape:
+    """Sizes of one session's parts that do not depend on its capacity, and bytes of those that do."""
+
+    attention_layers: int
+    deltanet_layers: int
+    row_items: int
+    block_items: int
+    state_items: int
+    tail_items: int
+
+
+def session_shape(config: ModelConfig) -> SessionShape:
+    """Counts of numbers: a row over all attention layers, a pooled block, fixed fp32 states, fixed tails."""
+    attention, net = config.attention, config.deltanet
+    attention_layers = config.layers.count(LayerKind.ATTENTION) + config.mtp_layers
+    deltanet_layers = config.layers.count(LayerKind.DELTANET)
+    row = 2 * attention.kv_heads * attention.head_dim + config.indexer.head_dim
+    tail = deltanet_layers * (net.conv_kernel - 1) * net.conv_channels + config.streams_width
+    if config.ngram is not None:
+        tail += config.ngram.conv_tail_tokens * config.streams_width
+    return SessionShape(
+        attention_layers=attention_layers,
+        deltanet_layers=deltanet_layers,
+        row_items=attention_layers * row,
+        block_items=attention_layers * config.indexer.head_dim,
+        state_items=deltanet_layers * net.value_heads * net.key_dim * net.value_dim,
+        tail_items=tail,
+    )
+
+
+def session_bytes(config: ModelConfig, rows: int, dtype: torch.dtype) -> int:
+    """Bytes that a session of so many rows takes: caches and tails in `dtype`, states in float32."""
+    shape = session_shape(config)
+    blocks = _padded_blocks(rows, config)
+    items = _padded(rows, CHUNK_KEYS) * shape.row_items + blocks * shape.block_items + shape.tail_items
+    return items * dtype.itemsize + shape.state_items * 4
+
+
+class Sessions:
+    """All sessions' tensors; allocated once, never grown. A slot's cache rows start at `bases[slot]`.
+
+    keys, values [attention layers, kv_heads, rows, dim]; raw [attention layers, rows, index dim]; pooled
+    [attention layers, blocks, index dim]; states [deltanet layers, slots, heads, key_dim, value_dim] float32;
+    conv_tails [deltanet layers, slots, kernel - 1, channels]; ngram_tails [slots, tail, streams * hidden]; last
+    [slots, streams, hidden]: the residual streams of the last row the draft head has not absorbed.
+    """
+
+    def __init__(self, config: ModelConfig, session_rows: Sequence[int], dtype: torch.dtype) -> None:
+        shape, attention, net = session_shape(config), config.attention, config.deltanet
+        padded = [_padded(rows, CHUNK_KEYS) for rows in session_rows]
+        blocks = [_padded_blocks(rows, config) for rows in session_rows]
+        self.rows = tuple(session_rows)
+        self.bases = tuple(accumulate(padded[:-1], initial=0))
+        self.block_bases = tuple(accumulate(blocks[:-1], initial=0))
+        layers, slots = shape.attention_layers, len(session_rows)
+        self.keys = torch.empty(layers, attention.kv_heads, sum(padded), attention.head_dim, dtype=dtype)
+        self.values = torch.empty_like(self.keys)
+        self.raw = torch.empty(layers, sum(padded), config.indexer.head_dim, dtype=dtype)
+        self.pooled = torch.empty(layers, sum(blocks), config.indexer.head_dim, dtype=dtype)
+        self.states = torch.zeros(shape.deltanet_layers, slots, net.value_heads, net.key_dim, net.value_dim)
+        self.conv_tails = torch.zeros(
+            shape.deltanet_layers, slots, net.conv_kernel - 1, net.conv_channels, dtype=dtype
+        )
+        tail_tokens = 0 if config.ngram is None else config.ngram.conv_tail_tokens
+        self.ngram_tails = torch.zeros(slots, tail_tokens, config.streams_width, dtype=dtype)
+        self.last = torch.zeros(slots, config.streams.count, config.hidden, dtype=dtype)
+        self._block_tokens = config.indexer.block_tokens
+        self._blank_history = (
+            () if config.ngram is None else (config.ngram.reset_token,) * (config.ngram.ngram_tokens - 1)
+        )
+        self.histories = [self._blank_history for _ in session_rows]
+
+    def clear(self, slot: int) -> None:
+        """Make a slot's session empty: states as before the first token. Cache rows need no clearing."""
+        for pool in (self.states, self.conv_tails):
+            pool[:, slot] = 0
+        self.ngram_tails[slot] = 0
+        self.histories[slot] = self._blank_history
+
+    def move(self, source: int, target: int, rows: int) -> None:
+        """Copy every part of a settled session of `rows` rows to another slot, bit for bit."""
+        here, there = self.bases[source], self.bases[target]
+        for arena in (self.keys, self.values):
+            arena[:, :, there : there + rows] = arena[:, :, here : here + rows]
+        self.raw[:, there : there + rows] = self.raw[:, here : here + rows]
+        blocks = rows // self._block_tokens
+        here, there = self.block_bases[source], self.block_bases[target]
+        self.pooled[:, there : there + blocks] = self.pooled[:, here : here + blocks]
+        for pool in (self.states, self.conv_tails):
+            pool[:, target] = pool[:, source]
+        for pool in (self.ngram_tails, self.last):
+            pool[target] = pool[source]
+        self.histories[target] = self.histories[source]
+
+
+def _padded(rows: int, multiple: int) -> int:
+    return -(-rows // multiple) * multiple
+
+
+def _padded_blocks(rows: int, config: ModelConfig) -> int:
+    return _padded(-(-rows // config.indexer.block_tokens), SCORE_BLOCKS)
