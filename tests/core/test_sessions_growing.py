@@ -8,7 +8,7 @@ from lane_bench import GREEDY, SAMPLED, Bench, Ear, ask, sized, solo, solos, uns
 from hermitcrab.clock import ScriptedClock
 from hermitcrab.core.api import Failed, Finished, FinishReason, Progress
 from hermitcrab.core.backend import SlotId
-from hermitcrab.core.fake import CallKind, FakeBackend
+from hermitcrab.core.fake import Call, CallKind, FakeBackend
 from hermitcrab.core.lanes import LaneEngine, LaneRules
 from hermitcrab.core.loop import HostLoop
 from hermitcrab.core.stream import Limits, Stream
@@ -203,6 +203,27 @@ def test_a_session_that_a_resumed_stream_leaves_lets_the_next_one_in() -> None:
     bench.loop.cancel("holder")
     bench.step()
     assert (bench.slot_of("middle"), bench.slot_of("small")) == (0, 1)
+
+
+def test_the_session_of_a_stream_whose_move_failed_lets_the_next_paused_one_in() -> None:
+    bench = sized(160, 48, 24)
+    bench.submit(
+        ask("holder", prompt_tokens=60, max_new_tokens=80),
+        ask("middle", prompt_tokens=18, max_new_tokens=100),
+        ask("small", max_new_tokens=100),
+    )
+    bench.step_until_paused("middle")
+    bench.step_until_paused("small")
+    bench.backend.fail_next(CallKind.MOVE, DeviceFailed("the copy failed"))
+
+    def refuse_the_second(call: Call) -> None:
+        if call.kind is CallKind.MOVE and call.slots == (1, 0):
+            bench.backend.fail_next(CallKind.MOVE, LaneMemory("no memory now"))
+
+    bench.backend.on_call = refuse_the_second
+    bench.loop.cancel("holder")
+    assert [stream.request.id for stream in bench.loop.engine.streams] == ["small"]
+    assert bench.slot_of("small") == 1
 
 
 @pytest.mark.parametrize("times", [1, 3])

@@ -6,7 +6,17 @@ import pytest
 from lane_bench import Book
 
 from hermitcrab.core.api import FinishReason
-from hermitcrab.core.trail import Decision, Ended, LogTracer, Moved, ReleaseFailed, SinkFailed, Waits, tell
+from hermitcrab.core.trail import (
+    Decision,
+    Ended,
+    LogTracer,
+    LoopFailed,
+    Moved,
+    ReleaseFailed,
+    SinkFailed,
+    Waits,
+    tell,
+)
 from hermitcrab.errors import DeviceFailed
 
 LINES = {
@@ -32,6 +42,15 @@ def test_a_decision_is_one_line_in_words(decision: Decision, caplog: pytest.LogC
     with caplog.at_level(logging.INFO, "hermitcrab.core"):
         LogTracer().note(decision)
     assert [(record.levelno, record.getMessage()) for record in caplog.records] == [LINES[decision]]
+
+
+def test_a_failed_loop_is_an_error_with_its_trace(caplog: pytest.LogCaptureFixture) -> None:
+    error = OSError("no clock")
+    LogTracer().note(LoopFailed(error))
+    (record,) = caplog.records
+    assert record.levelno == logging.ERROR
+    assert record.exc_info is not None
+    assert record.exc_info[1] is error
 
 
 def test_a_reply_that_ended_well_is_no_news(caplog: pytest.LogCaptureFixture) -> None:

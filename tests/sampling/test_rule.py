@@ -43,6 +43,10 @@ def test_the_token_that_crosses_top_p_stays() -> None:
     assert candidates(logits, Sampling(temperature=1.0, top_p=0.6)) == [0, 1]
 
 
+def test_a_bound_that_is_reached_exactly_lets_no_further_token_in() -> None:
+    assert candidates([0.0, 0.0], Sampling(temperature=1.0, top_p=0.5)) == [0]
+
+
 def test_top_p_keeps_a_token_for_any_bound() -> None:
     assert candidates([0.0, 0.0], Sampling(temperature=1.0, top_p=1e-9)) == [0]
 

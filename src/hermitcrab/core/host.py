@@ -4,7 +4,6 @@ The thread runs a `HostLoop`. Requests and cancels wait in an inbox until the lo
 what they get back goes through their sinks.
 """
 
-import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,10 +14,8 @@ from hermitcrab.core.backend import Backend
 from hermitcrab.core.lanes import LaneRules
 from hermitcrab.core.loop import HostLoop
 from hermitcrab.core.stream import Limits
-from hermitcrab.core.trail import LogTracer, Tracer
+from hermitcrab.core.trail import LogTracer, LoopFailed, Tracer
 from hermitcrab.errors import LaneError, QueueFull, RequestError, ShuttingDown
-
-logger = logging.getLogger(__name__)
 
 # how long the thread sleeps unless woken: with nothing to do, and with streams that all wait for memory
 IDLE_TICK_S = 0.5
@@ -154,8 +151,8 @@ class LaneHost:
             if self._close_by_s is not None and not self._loop.is_draining:
                 self._loop.drain(self._shutting_down())
             return self._loop.step()
-        except Exception as error:
-            logger.exception("the engine loop failed; every request in it ends")
+        except Exception as error:  # noqa: BLE001 - whatever it was, every client must hear its end
+            self._loop.engine.note(LoopFailed(error))
             self._loop.end_all(LaneError(f"the engine loop failed: {error}"))
             return False
 

@@ -173,7 +173,7 @@ class HostLoop:
             self.engine.discard(job.stream, outcome)
 
     def _admit(self) -> None:
-        while self._waiting:
+        while self._waiting and self.free_count:
             queue = [Waiting(job.stream.limits, job.passes) for job in self._waiting]
             match self.engine.next_start(queue):
                 case Start(index=index, slot=slot, may_grow=may_grow):

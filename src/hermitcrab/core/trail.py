@@ -57,7 +57,14 @@ class SinkFailed:
     error: Exception
 
 
-Decision = Waits | Moved | Ended | ReleaseFailed | SinkFailed
+@dataclass(frozen=True, slots=True)
+class LoopFailed:
+    """A step failed outside the backend: our own fault. Every request in it ends."""
+
+    error: Exception
+
+
+Decision = Waits | Moved | Ended | ReleaseFailed | SinkFailed | LoopFailed
 
 
 class Tracer(Protocol):
@@ -92,6 +99,8 @@ class LogTracer:
                 logger.warning("the session of slot %d could not be emptied: %s", slot, error)
             case SinkFailed(request_id=request_id, error=error):
                 logger.warning("request %s is cancelled, its sink failed: %s", request_id, error)
+            case LoopFailed(error=error):
+                logger.error("the engine loop failed, every request in it ends", exc_info=error)
 
 
 def tell(tracers: Iterable[Tracer], decision: Decision) -> None:
