@@ -243,3 +243,17 @@ def test_the_first_event_is_queued_and_filling_follows() -> None:
     bench.submit(ask("a"))
     bench.step()
     assert bench.ears["a"].events[:2] == [Progressed(Progress.QUEUED, 0), Progressed(Progress.FILLING, 0)]
+
+
+def test_while_only_tokens_come_the_snapshot_is_taken_every_twentieth_of_a_second() -> None:
+    bench = unsized(256)
+    bench.submit(ask("a", max_new_tokens=200))
+    bench.step_until_live("a")
+    bench.clock.advance(0.0625)
+    bench.step()
+    taken = bench.loop.snapshot
+    bench.step(3)
+    assert bench.loop.snapshot is taken
+    bench.clock.advance(0.0625)
+    bench.step()
+    assert bench.loop.snapshot is not taken
