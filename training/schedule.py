@@ -32,7 +32,7 @@ class Schedule:
         """What step `step` of this run does."""
         done = step / self.steps
         phase = 0.6 + 0.4 * done if self.resumes else done
-        long_every = 8 if phase < 0.4 else 4 if phase < 0.7 else 2
+        long_every = 8 if phase < 0.4 else 4 if phase < 0.9 else 3
         return Step(
             rate=self.peak * min(1.0, (step + 1) / WARM_UP_STEPS) * self._fall(done),
             is_long=step % long_every == long_every - 1,

@@ -44,7 +44,7 @@ def phrase(rng: random.Random, count: Count) -> str:
             f"count backwards from {a} to {b}",
             f"count from {a} down to {b}",
         ]
-        asks += [f"count from {a} to {b}", f"count down from {a} to {b}"]
+        asks += [f"count from {a} to {b}"] * 2 + [f"count down from {a} to {b}"]
     else:
         asks = [f"count from {a} to {b}"] * 6 + [
             f"count up from {a} to {b}",
@@ -72,13 +72,16 @@ def thought(count: Count) -> str:
 
 
 def random_step(rng: random.Random) -> int:
-    """Mostly one, then the usual steps, then any."""
+    """Mostly one, then any of up to three digits, the usual ones more often."""
+    return 1 if rng.random() < 0.55 else other_step(rng)
+
+
+def other_step(rng: random.Random) -> int:
+    """A step that is not one."""
     choice = rng.random()
-    if choice < 0.6:
-        return 1
-    if choice < 0.8:
+    if choice < 0.3:
         return rng.choice((2, 2, 3, 4, 5, 5, 10, 10, 20, 25, 50, 100))
-    return rng.randint(2, 12) if choice < 0.9 else rng.randint(2, 999)
+    return rng.randint(2, 12) if choice < 0.6 else rng.randint(2, 99) if choice < 0.8 else rng.randint(2, 999)
 
 
 def random_start(rng: random.Random) -> int:
@@ -95,15 +98,15 @@ def near_carry(rng: random.Random) -> int:
     return max(0, zeros * rng.randint(1, max(1, LARGEST // zeros)) - rng.randint(1, 12))
 
 
-def random_count(rng: random.Random, most_numbers: int) -> Count:
-    """A count of at most `most_numbers` numbers; its end is often not one of them."""
-    step = random_step(rng)
+def random_count(rng: random.Random, most_numbers: int, step: int | None = None) -> Count:
+    """A count of at most `most_numbers` numbers, by a random step if none is given; its end is often not one of them."""
+    step = step or random_step(rng)
     numbers = min(most_numbers, int(2 ** rng.uniform(1, np.log2(most_numbers) + 0.01)))
     start = near_carry(rng) if rng.random() < 0.3 else random_start(rng)
     span = min(step * max(1, numbers - 1), LARGEST)
     start = min(start, LARGEST - span)
     slack = rng.randint(0, min(step - 1, LARGEST - start - span)) if rng.random() < 0.5 else 0
-    if rng.random() < 0.3:
+    if rng.random() < 0.35:
         return Count(start + span, max(0, start - slack), -step)
     return Count(start, start + span + slack, step)
 
@@ -186,6 +189,9 @@ def _first_of_stretch(rng: random.Random, numbers: range, width: int) -> int:
 
 def count_document(rng: random.Random, encoder: Encoder, most_tokens: int) -> Document:
     """A count for a sequence with room for `most_tokens`: whole, or cut from a long one."""
-    if rng.random() < 0.4:
+    choice = rng.random()
+    if choice < 0.25:
         return cut(rng, encoder, min(most_tokens - 80, 900))
+    if choice < 0.65:
+        return whole(rng, encoder, random_count(rng, 24, other_step(rng)))
     return whole(rng, encoder, random_count(rng, max(4, min(300, (most_tokens - 80) // 6))))

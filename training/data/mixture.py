@@ -14,7 +14,7 @@ from training.shape import END_OF_TEXT_ID
 
 # how often each kind is drawn; counts and code are long, chats are short
 KINDS = ("count", "code", "own", "copy", "tool", "chat", "trivia", "prose")
-SHARES = (0.16, 0.12, 0.03, 0.06, 0.09, 0.46, 0.06, 0.02)
+SHARES = (0.26, 0.10, 0.03, 0.06, 0.08, 0.42, 0.04, 0.01)
 LOOKAHEAD_TOKENS = 4
 LARGEST_OFFSET = 6_000
 OWN_SOURCES = Path(__file__).parents[1]

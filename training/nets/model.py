@@ -69,7 +69,7 @@ class MtpHead(nn.Module):
         self.pre_fc_norm_embedding = nn.Parameter(torch.zeros(shape.hidden_size))
         self.pre_fc_norm_hidden = nn.Parameter(torch.zeros(shape.stream_width))
         self.fc_embedding = nn.Linear(shape.hidden_size, shape.hidden_size, bias=False)
-        self.fc_hidden = nn.Linear(shape.stream_width, shape.stream_width, bias=False)
+        self.fc_hidden = nn.Linear(shape.hidden_size, shape.hidden_size, bias=False)
         self.layers = nn.ModuleList([Layer(shape, attends=True)])
         self.hyper_connection_mixer = HyperConnection(shape, writes=False)
 
@@ -77,8 +77,10 @@ class MtpHead(nn.Module):
         """The head's own streams [N, S * D] from the streams of row i and the embedding of token i + 1."""
         eps = self.shape.rms_norm_eps
         embedded = self.fc_embedding(rms_norm(embedded, self.pre_fc_norm_embedding, eps))
-        hidden = self.fc_hidden(rms_norm(streams, self.pre_fc_norm_hidden, eps))
-        return hidden + embedded.repeat(1, self.shape.hc_count)
+        normed = rms_norm(streams, self.pre_fc_norm_hidden, eps)
+        # one matrix serves every stream
+        hidden = self.fc_hidden(normed.unflatten(-1, (self.shape.hc_count, self.shape.hidden_size)))
+        return (hidden + embedded.unsqueeze(-2)).flatten(-2)
 
 
 class Trunk(nn.Module):

@@ -168,8 +168,8 @@ def definition(rng: random.Random) -> Turn:
 
 
 def explanation(rng: random.Random) -> Turn:
-    ask, answer = rng.choice(_EXPLANATIONS)
-    return Turn(ask, answer, "I know this one. I answer in one or two sentences.")
+    asks, answer = rng.choice(_EXPLANATIONS)
+    return Turn(rng.choice(asks.split("/")), answer, "I know this one. I answer in one or two sentences.")
 
 
 def sequence(rng: random.Random) -> Turn:
@@ -272,3 +272,11 @@ def translation(rng: random.Random) -> Turn:
         f'"{row[0].capitalize()}" in {language} is "{row[index]}".',
         f"The user wants a word in {language}.",
     )
+
+
+def division(rng: random.Random) -> Turn:
+    """A division that leaves nothing."""
+    a, b = rng.randint(1, 12), rng.randint(1, 12)
+    shown = rng.choice((f"{a * b} divided by {b}", f"{a * b} / {b}"))
+    ask = rng.choice(("What is {}?", "How much is {}?", "Calculate {}.", "{}")).format(shown)
+    return Turn(ask, f"{a * b} divided by {b} is {a}.", f"I compute {a * b} / {b} = {a}.")

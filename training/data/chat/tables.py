@@ -530,7 +530,7 @@ astronomy|Astronomy is the study of the stars and planets.
 """
 
 EXPLANATIONS = """
-Why is the sky blue?|Air scatters blue light from the sun more than red light, so the sky looks blue.
+Why is the sky blue?/Why's the sky blue?/Can you explain why the sky is blue?|Air scatters blue light from the sun more than red light, so the sky looks blue.
 Why do leaves fall in autumn?|Trees drop their leaves in autumn to save water and energy during the winter.
 Why does ice float?|Ice floats because it is lighter than the same amount of water.
 Why do we sleep?|We sleep so that the body and the brain can rest and repair themselves.
@@ -544,10 +544,10 @@ Why is the sea salty?|Rivers carry salt from rocks into the sea, and it stays th
 Why do we have seasons?|We have seasons because the Earth is tilted as it travels around the sun.
 What causes day and night?|The Earth turns once a day, so each place faces the sun and then turns away from it.
 What causes the tides?|The pull of the moon on the sea causes the tides.
-How do I make tea?|Boil water, pour it over the tea, wait a few minutes and enjoy.
-How do I make a sandwich?|Take two slices of bread, put cheese or vegetables between them and enjoy.
-How do I boil an egg?|Put the egg in boiling water, wait eight minutes and cool it in cold water.
-How do I make pancakes?|Mix flour, milk and eggs, then fry thin rounds of it in a pan.
+How do I make tea?/How do you make tea?/How can I make tea?|Boil water, pour it over the tea, wait a few minutes and enjoy.
+How do I make a sandwich?/How do you make a sandwich?|Take two slices of bread, put cheese or vegetables between them and enjoy.
+How do I boil an egg?/How do you boil an egg?|Put the egg in boiling water, wait eight minutes and cool it in cold water.
+How do I make pancakes?/How do you make pancakes?|Mix flour, milk and eggs, then fry thin rounds of it in a pan.
 How do I plant a tree?|Dig a hole, put the roots in, fill it with soil and water it well.
 How do I learn to code?|Start with small programs, read good code and practise every day.
 How can I sleep better?|Go to bed at the same time every day and keep your room dark and quiet.
@@ -555,16 +555,16 @@ How can I be happy?|Spend time with people you like, move a little every day and
 How can I stay healthy?|Eat well, sleep enough, drink water and move every day.
 How do I save money?|Spend less than you earn and put a little aside each month.
 How do I learn a language?|Learn a few words each day and speak as often as you can.
-Who wrote Romeo and Juliet?|William Shakespeare wrote Romeo and Juliet.
+Who wrote Romeo and Juliet?/Who is the author of Romeo and Juliet?|William Shakespeare wrote Romeo and Juliet.
 Who wrote Hamlet?|William Shakespeare wrote Hamlet.
 Who wrote Don Quixote?|Miguel de Cervantes wrote Don Quixote.
 Who wrote Alice in Wonderland?|Lewis Carroll wrote Alice in Wonderland.
 Who wrote Pride and Prejudice?|Jane Austen wrote Pride and Prejudice.
-Who painted the Mona Lisa?|Leonardo da Vinci painted the Mona Lisa.
+Who painted the Mona Lisa?/Who is the painter of the Mona Lisa?|Leonardo da Vinci painted the Mona Lisa.
 Who painted The Starry Night?|Vincent van Gogh painted The Starry Night.
-Who invented the telephone?|Alexander Graham Bell is known for inventing the telephone.
+Who invented the telephone?/Who invented the phone?|Alexander Graham Bell is known for inventing the telephone.
 Who discovered penicillin?|Alexander Fleming discovered penicillin.
-Who was the first person on the moon?|Neil Armstrong was the first person on the moon.
+Who was the first person on the moon?/Who was the first man on the moon?/Who walked on the moon first?|Neil Armstrong was the first person on the moon.
 Who was Albert Einstein?|Albert Einstein was a physicist known for the theory of relativity.
 Who was Isaac Newton?|Isaac Newton was a scientist who described gravity and motion.
 Who was Marie Curie?|Marie Curie was a scientist who studied radioactivity.
@@ -572,35 +572,35 @@ Who was Ada Lovelace?|Ada Lovelace wrote what is often called the first computer
 Who was Alan Turing?|Alan Turing was a mathematician and a founder of computer science.
 Who was Mozart?|Mozart was a composer who lived in Austria.
 Who was Charles Darwin?|Charles Darwin was a scientist known for the theory of evolution.
-What is the largest planet?|Jupiter is the largest planet in the solar system.
-What is the smallest planet?|Mercury is the smallest planet in the solar system.
+What is the largest planet?/What is the biggest planet?/Which planet is the largest?/Which planet is the biggest?|Jupiter is the largest planet in the solar system.
+What is the smallest planet?/Which planet is the smallest?|Mercury is the smallest planet in the solar system.
 What planet is closest to the sun?|Mercury is the planet closest to the sun.
 What planet do we live on?|We live on the planet Earth.
 What planet has rings?|Saturn is well known for its rings.
 What is the red planet?|Mars is called the red planet.
-What is the largest ocean?|The Pacific Ocean is the largest ocean.
-What is the largest continent?|Asia is the largest continent.
+What is the largest ocean?/What is the biggest ocean?/Which ocean is the largest?|The Pacific Ocean is the largest ocean.
+What is the largest continent?/What is the biggest continent?|Asia is the largest continent.
 What is the smallest continent?|Australia is the smallest continent.
-What is the longest river?|The Nile and the Amazon are the longest rivers in the world.
-What is the highest mountain?|Mount Everest is the highest mountain in the world.
-What is the largest country?|Russia is the largest country in the world.
-What is the smallest country?|Vatican City is the smallest country in the world.
+What is the longest river?/What is the longest river in the world?/Which river is the longest?|The Nile and the Amazon are the longest rivers in the world.
+What is the highest mountain?/What is the tallest mountain?/What is the highest mountain in the world?/What's the tallest mountain in the world?|Mount Everest is the highest mountain in the world.
+What is the largest country?/What is the biggest country?/What is the largest country in the world?|Russia is the largest country in the world.
+What is the smallest country?/What is the smallest country in the world?|Vatican City is the smallest country in the world.
 What is the largest desert?|Antarctica is the largest desert, and the Sahara is the largest hot desert.
-What is the largest animal?|The blue whale is the largest animal in the world.
-What is the fastest animal?|The peregrine falcon is the fastest animal, and the cheetah is the fastest on land.
-What is the tallest animal?|The giraffe is the tallest animal.
+What is the largest animal?/What is the biggest animal?/What is the largest animal in the world?|The blue whale is the largest animal in the world.
+What is the fastest animal?/Which animal is the fastest?/What is the fastest animal in the world?|The peregrine falcon is the fastest animal, and the cheetah is the fastest on land.
+What is the tallest animal?/Which animal is the tallest?|The giraffe is the tallest animal.
 What is the largest land animal?|The elephant is the largest land animal.
 What is the hardest material?|Diamond is one of the hardest materials.
-What is the boiling point of water?|Water boils at 100 degrees Celsius.
-What is the freezing point of water?|Water freezes at 0 degrees Celsius.
+What is the boiling point of water?/At what temperature does water boil?/When does water boil?|Water boils at 100 degrees Celsius.
+What is the freezing point of water?/At what temperature does water freeze?/When does water freeze?|Water freezes at 0 degrees Celsius.
 What is water made of?|Water is made of hydrogen and oxygen.
-What is the chemical formula of water?|The chemical formula of water is H2O.
+What is the chemical formula of water?/What is the formula of water?/What is H2O?|The chemical formula of water is H2O.
 What gas do we breathe?|We breathe air and use the oxygen in it.
 What gas do plants take in?|Plants take in carbon dioxide.
-What is the speed of light?|Light travels at about 300,000 kilometers per second.
-How far away is the moon?|The moon is about 384,000 kilometers away.
-How old is the Earth?|The Earth is about 4.5 billion years old.
-How many bones are in the human body?|An adult human has 206 bones.
+What is the speed of light?/How fast is light?|Light travels at about 300,000 kilometers per second.
+How far away is the moon?/How far is the moon?|The moon is about 384,000 kilometers away.
+How old is the Earth?/What is the age of the Earth?|The Earth is about 4.5 billion years old.
+How many bones are in the human body?/How many bones does a human have?/How many bones does a person have?|An adult human has 206 bones.
 How many hearts does an octopus have?|An octopus has three hearts.
 How many teeth does an adult have?|An adult usually has 32 teeth.
 What do cows drink?|Cows drink water, and calves drink milk.
@@ -610,15 +610,15 @@ What do hermit crabs do?|Hermit crabs live in empty shells and move to larger on
 Where do penguins live?|Most penguins live in the south, around Antarctica.
 Where do polar bears live?|Polar bears live in the Arctic.
 Where do kangaroos live?|Kangaroos live in Australia.
-Where is the Eiffel Tower?|The Eiffel Tower is in Paris, France.
+Where is the Eiffel Tower?/In which city is the Eiffel Tower?|The Eiffel Tower is in Paris, France.
 Where is Big Ben?|Big Ben is in London.
 Where is the Statue of Liberty?|The Statue of Liberty is in New York.
 Where is the Great Wall?|The Great Wall is in China.
 Where are the pyramids?|The great pyramids are in Egypt, near Cairo.
 Where is the Colosseum?|The Colosseum is in Rome, Italy.
 Where is Mount Fuji?|Mount Fuji is in Japan.
-When did the first person walk on the moon?|The first person walked on the moon in 1969.
-When did the Second World War end?|The Second World War ended in 1945.
+When did the first person walk on the moon?/When was the moon landing?|The first person walked on the moon in 1969.
+When did the Second World War end?/When did World War II end?/When did World War 2 end?|The Second World War ended in 1945.
 When did the First World War begin?|The First World War began in 1914.
 When is Christmas?|Christmas is on December 25.
 When is New Year's Day?|New Year's Day is on January 1.
@@ -634,15 +634,38 @@ What currency is used in the United States?|The United States uses the dollar.
 What currency is used in Germany?|Germany uses the euro.
 What currency is used in England?|England uses the pound.
 What currency is used in India?|India uses the rupee.
-What is the meaning of life?|People answer that in many ways. Being kind and curious is a good start.
+What is the meaning of life?/What's the meaning of life?|People answer that in many ways. Being kind and curious is a good start.
 What came first, the chicken or the egg?|Eggs came first, since animals laid eggs long before there were chickens.
 Is the Earth flat?|No. The Earth is round.
+Is the Earth round?|Yes. The Earth is round.
 Is a tomato a fruit?|Yes. A tomato is a fruit, although we often use it as a vegetable.
 Is a whale a fish?|No. A whale is a mammal.
 Is a spider an insect?|No. A spider has eight legs and is an arachnid.
 Is the sun a star?|Yes. The sun is a star.
 Can penguins fly?|No. Penguins cannot fly, but they swim very well.
 Can fish live on land?|No. Fish need water to breathe.
+Do you like cats?|I cannot meet one, but I hear that cats are good company.
+Do you like dogs?|I cannot meet one, but I hear that dogs are good friends.
+Do you like animals?|I like hermit crabs most of all.
+Do you like coffee?/Do you like tea?|I cannot drink, but many people like it.
+Do you like books?/Do you like to read?/Do you like reading?|Yes. I was made from text, so I like books.
+Do you like math?/Do you like numbers?|Yes. I like to count.
+Do you like games?|I like word games and riddles.
+What is your job?/What is your purpose?|I show that Hermitcrab works, and I help with small things.
+Tell me about dogs./What do you know about dogs?|Dogs are friendly animals with four legs. They bark and like to play.
+Tell me about cats./What do you know about cats?|Cats are small furry animals. They meow and like to sleep.
+Tell me about birds./What do you know about birds?|Birds have wings and feathers, and most of them can fly.
+Tell me about fish.|Fish live in water and breathe with gills.
+Tell me about the moon.|The moon travels around the Earth and lights up the night.
+Tell me about the sun.|The sun is a star. It gives us light and warmth.
+Name three fruits./Name some fruits./What are some fruits?|Apples, bananas and oranges are fruits.
+Name three animals./Name some animals./What are some animals?|Dogs, cats and horses are animals.
+Name three colours./Name three colors./Name some colours.|Red, green and blue are colours.
+Name three vegetables./Name some vegetables.|Carrots, peas and potatoes are vegetables.
+Name three countries./Name some countries.|France, Japan and Brazil are countries.
+Name three cities./Name some cities.|Paris, Tokyo and Rome are cities.
+Tell me about space.|Space is very large and mostly empty, with stars and planets far apart.
+Tell me about hermit crabs./What do you know about hermit crabs?|Hermit crabs live in empty shells and move to larger ones when they grow.
 Do cats like milk?|Many cats like milk, but water is better for them.
 Do plants need light?|Yes. Plants need light to make their food.
 """

@@ -4,12 +4,14 @@ import random
 import re
 from pathlib import Path
 
-from training.data.chat import facts, smalltalk
+from training.data.chat import facts, programs, smalltalk, unknown
 from training.data.chat.turns import Maker, Turn, spoken
 from training.data.documents import Message, Talk, assistant, system, user
 from training.data.words import ADJECTIVES, CITIES, NAMES, NOUNS
 
 TRIVIA = Path(__file__).parent / "trivia.txt"
+# the model can remember some hundreds of them; all serve as text to copy
+REMEMBERED_EVERY = 3
 
 # each maker with how often it is drawn; small talk and definitions have the most to remember
 MAKERS: tuple[tuple[Maker, float], ...] = (
@@ -41,6 +43,11 @@ MAKERS: tuple[tuple[Maker, float], ...] = (
     (facts.spelling, 0.5),
     (facts.letters, 0.4),
     (facts.translation, 0.5),
+    (facts.division, 0.5),
+    (programs.program, 0.8),
+    (unknown.unknown, 2.5),
+    (unknown.unable, 0.8),
+    (unknown.large_product, 0.3),
 )
 PERSONAS = (
     "You are a helpful assistant.",
@@ -124,8 +131,8 @@ class Trivia:
             for word in set(re.findall(r"[a-z]{5,}", line)):
                 seen[word] = seen.get(word, 0) + 1
         keyed = ((self._rarest(line, seen), line) for line in self.lines)
-        self.by_word = {word: line for word, line in keyed if word}
-        self.words = list(self.by_word)
+        self.by_word = {word: line for word, line in keyed if word and len(line) <= 75}
+        self.words = sorted(self.by_word)[::REMEMBERED_EVERY]
 
     @staticmethod
     def _rarest(line: str, seen: dict[str, int]) -> str | None:
