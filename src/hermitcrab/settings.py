@@ -236,7 +236,7 @@ class SessionSettings:
     load_limit_gb: float | None = _setting(
         Declaration(
             "load-limit-gb",
-            RealNumber(0.001, 1e6),
+            RealNumber(0.001, 100_000.0),
             "Memory that weights and sessions together may take.",
             unit="GB",
             default_text="70 % of the device's memory",
@@ -341,9 +341,6 @@ class ChatSettings:
     """All of `hermitcrab chat`."""
 
     url: str = _setting(Declaration("url", Text(), "Address of the running server."), "http://127.0.0.1:8080")
-    model: str | None = _setting(
-        Declaration("chat-model", Text(), "The model to ask for.", default_text="the server's own")
-    )
     system: str | None = _setting(Declaration("system", Text(), "A system message.", default_text="none"))
     is_thinking: bool | None = _setting(
         Declaration(

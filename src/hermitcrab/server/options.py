@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from hermitcrab.settings import HttpSettings
+
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
@@ -19,3 +21,13 @@ class ServerOptions:
     keepalive_s: float = 4.0
     stuck_s: float = 60.0
     slow_client_s: float = 120.0
+
+
+def server_options(http: HttpSettings, *, model_id: str) -> ServerOptions:
+    """The options that the operator's settings ask for."""
+    return ServerOptions(
+        model_id=model_id,
+        aliases=http.aliases,
+        api_key=http.api_key,
+        max_body_bytes=http.max_body_mb << 20,
+    )
