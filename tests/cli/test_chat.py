@@ -8,10 +8,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
+import httpx  # the helpers of tests/server are importable only from here on
 import pytest
 from rich.console import Console
+from served import ENDLESS, MODEL, Served, SlowRounds, is_idle, listening, serving
+from small_model import write_model_text
 
 from hermitcrab.cli.chat import Conversation
 from hermitcrab.cli.main import main
@@ -20,12 +22,6 @@ from hermitcrab.server.options import ServerOptions
 from hermitcrab.server.text.chat import ChatText
 from hermitcrab.server.text.load import load_chat_text
 from hermitcrab.settings import ChatSettings
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "server"))
-
-import httpx  # the helpers of tests/server are importable only from here on
-from served import ENDLESS, MODEL, Served, SlowRounds, is_idle, listening, serving
-from small_model import write_model_text
 
 
 @pytest.fixture(scope="module")

@@ -39,7 +39,7 @@ def served(text: ChatText) -> Iterator[Served]:
 
 def choice(body: dict[str, Any]) -> dict[str, Any]:
     (only,) = body["choices"]
-    return only
+    return dict(only)
 
 
 def joined(chunks: list[dict[str, Any]], field: str) -> str:

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import httpx
 import pytest
 from served import ENDLESS, MODEL, Gate, Served, SlowRounds, is_idle, listening, serving
 from starlette.types import Message
@@ -233,3 +234,42 @@ def test_health_answers_while_many_streams_are_open(text: ChatText) -> None:
         clients.close()
         gate.open()
         served.wait_until(is_idle)
+
+
+def test_a_client_that_leaves_before_its_request_is_whole_is_no_error(
+    live: tuple[Served, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    served, port = live
+    before = len(served.lanes.submitted)
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 999\r\n\r\n{")
+    with asked(port, stream=True) as client:
+        read_until(client, b"data: [DONE]\n\n")
+    assert len(served.lanes.submitted) == before + 1
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_a_client_can_read_why_its_huge_body_is_refused(text: ChatText, is_chunked: bool) -> None:
+    body = b"x" * 4_000_000
+    with (
+        serving(text, options=ServerOptions(MODEL, max_body_bytes=100_000)) as served,
+        listening(served.app) as port,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}") as client,
+    ):
+        answer = client.post("/v1/chat/completions", content=iter([body]) if is_chunked else body)
+        assert answer.status_code == 413
+        assert client.get("/health").status_code == 200
+
+
+def test_a_body_that_drips_in_holds_up_nobody(live: tuple[Served, int]) -> None:
+    _, port = live
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 49\r\n\r\n"
+    body = b'{"messages":[{"role":"user","content":"hi"}]}    '
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as slow:
+        slow.sendall(head + body[:10])
+        with asked(port, stream=True) as quick:
+            read_until(quick, b"data: [DONE]\n\n")
+        for byte in body[10:]:
+            slow.sendall(bytes([byte]))
+        assert b"200 OK" in read_until(slow, b'"finish_reason":"stop"')

@@ -1,6 +1,7 @@
 """`hermitcrab chat`: talk to a running server. Thinking is dimmed; Ctrl-C stops a reply, not the program."""
 
 import contextlib
+import importlib
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -113,6 +114,9 @@ class _Reply:
 def chat(settings: ChatSettings) -> None:
     """Talk until /exit or the end of input. Raises SettingError when no server answers."""
     console = Console(highlight=False)
+    with contextlib.suppress(ImportError):
+        # gives input() a history and line editing, where the platform has it
+        importlib.import_module("readline")
     headers = {} if settings.api_key is None else {"Authorization": f"Bearer {settings.api_key}"}
     timeout = httpx.Timeout(_SILENCE_S, connect=5.0)
     try:

@@ -2,7 +2,8 @@
 
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse, Response
 
 import hermitcrab
 from hermitcrab.clock import Clock, WallClock
@@ -13,6 +14,7 @@ from hermitcrab.server.desk import Desk
 from hermitcrab.server.errors import OUR_FAULT, error_response, plain_error_body
 from hermitcrab.server.limits import BodyLimit
 from hermitcrab.server.options import ServerOptions
+from hermitcrab.server.presence import CLIENT_LEFT_STATUS
 from hermitcrab.server.routes.chat import chat_routes
 from hermitcrab.server.routes.completions import completion_routes
 from hermitcrab.server.routes.models import model_routes
@@ -28,6 +30,7 @@ def create_app(lanes: Lanes, text: ChatText, options: ServerOptions, clock: Cloc
     for routes in (chat_routes, completion_routes, model_routes, status_routes):
         app.include_router(routes(desk))
     app.add_exception_handler(HermitcrabError, _our_error)
+    app.add_exception_handler(ClientDisconnect, _nobody_left)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(Exception, _unforeseen)
     app.add_middleware(BodyLimit, limit_bytes=options.max_body_bytes)
@@ -39,6 +42,11 @@ def create_app(lanes: Lanes, text: ChatText, options: ServerOptions, clock: Cloc
 async def _our_error(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HermitcrabError)
     return error_response(error)
+
+
+async def _nobody_left(_: Request, error: Exception) -> Response:
+    # the client left before its request was whole; nobody will read this
+    return Response(status_code=CLIENT_LEFT_STATUS)
 
 
 async def _http_error(request: Request, error: Exception) -> JSONResponse:

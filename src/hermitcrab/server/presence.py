@@ -9,6 +9,9 @@ from starlette.types import Receive
 # uvicorn stops reading from a client that sent more than its request; asking again makes it look once more
 _LOOK_AGAIN_S = 0.5
 
+# what a log would call an answer that nobody was left to read; no client ever sees it
+CLIENT_LEFT_STATUS = 499
+
 _RESULT = TypeVar("_RESULT")
 
 

@@ -11,7 +11,7 @@ from hermitcrab.core.api import Finished
 from hermitcrab.errors import RequestError
 from hermitcrab.server.conversation import template_messages, template_tools
 from hermitcrab.server.desk import Desk
-from hermitcrab.server.presence import ClientLeft
+from hermitcrab.server.presence import CLIENT_LEFT_STATUS, ClientLeft
 from hermitcrab.server.reading import Piece, ReplyReader
 from hermitcrab.server.text.chat import Prompt
 from hermitcrab.server.tools.qwen_xml import ToolCall
@@ -57,7 +57,7 @@ def chat_routes(desk: Desk) -> APIRouter:
         try:
             finished = await desk.gather(reply, lambda ids: pieces.extend(reader.push(ids)), request.receive)
         except ClientLeft:
-            return Response(status_code=499)
+            return Response(status_code=CLIENT_LEFT_STATUS)
         pieces += reader.finish()
         return JSONResponse(
             chat_completion(

@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 
 from hermitcrab.core.api import Finished
 from hermitcrab.server.desk import Desk
-from hermitcrab.server.presence import ClientLeft
+from hermitcrab.server.presence import CLIENT_LEFT_STATUS, ClientLeft
 from hermitcrab.server.text.chat import Prompt
 from hermitcrab.server.text.marks import spelled
 from hermitcrab.server.text.stream import TextStream
@@ -49,7 +49,7 @@ def completion_routes(desk: Desk) -> APIRouter:
         try:
             finished = await desk.gather(reply, lambda ids: pieces.append(text.push(ids)), request.receive)
         except ClientLeft:
-            return Response(status_code=499)
+            return Response(status_code=CLIENT_LEFT_STATUS)
         pieces.append(text.finish())
         return JSONResponse(
             text_completion(
