@@ -110,6 +110,24 @@ def test_a_wrong_key_is_one_sentence(
     assert "refuses: This server asks for a key" in capsys.readouterr().err
 
 
+def test_a_server_that_goes_away_is_told_and_the_message_is_not_kept(text: ChatText) -> None:
+    console = Console(width=80)
+    with (
+        serving(text, on_call=SlowRounds()) as served,
+        httpx.Client() as client,
+        console.capture() as captured,
+    ):
+        with listening(served.app) as port:
+            client.base_url = f"http://127.0.0.1:{port}"
+            threading.Timer(0.2, served.host.close, kwargs={"drain_s": 0.0}).start()
+            conversation = Conversation(client, ChatSettings(is_thinking=False), console)
+            conversation.say(ENDLESS)
+        conversation.say("hi")
+    shown = " ".join(captured.get().split())
+    assert "The server is shutting down" in shown
+    assert "the connection to the server broke" in shown
+
+
 def test_thinking_is_dim_in_a_terminal(live: tuple[Served, str]) -> None:
     console = Console(force_terminal=True, color_system="standard", width=80)
     with console.capture() as captured, httpx.Client(base_url=live[1]) as client:

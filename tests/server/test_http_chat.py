@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from served import MODEL, Served, events, serving
+from served import MODEL, RANDOM, Served, events, serving
 
 from hermitcrab.server.text.chat import ChatText
 
@@ -99,9 +99,9 @@ def test_without_a_seed_a_fresh_one_is_drawn_and_reported(served: Served) -> Non
 
 def test_a_reported_seed_gives_the_reply_again(served: Served) -> None:
     sampled = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "max_tokens": 12, **PLAIN}
-    first = served.chat("go on for ever", **sampled).json()
-    again = served.chat("go on for ever", seed=first["hermitcrab"]["seed"], **sampled).json()
-    other = served.chat("go on for ever", **sampled).json()
+    first = served.chat(RANDOM, **sampled).json()
+    again = served.chat(RANDOM, seed=first["hermitcrab"]["seed"], **sampled).json()
+    other = served.chat(RANDOM, **sampled).json()
     assert choice(again)["message"] == choice(first)["message"]
     assert again["hermitcrab"]["tokens_sha256"] == first["hermitcrab"]["tokens_sha256"]
     assert other["hermitcrab"]["tokens_sha256"] != first["hermitcrab"]["tokens_sha256"]

@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
-from served import ENDLESS, MODEL, Served, events, serving
+from served import MODEL, RANDOM, Served, events, serving
 
 from hermitcrab.server.text.chat import ChatText
 
@@ -69,7 +69,7 @@ def test_streamed_and_whole_say_the_same(served: Served, fields: dict[str, Any])
     assert chunks[-1]["usage"] == whole["usage"]
 
 
-@pytest.mark.parametrize("prompt", [ENDLESS, TURN.format("hi")])
+@pytest.mark.parametrize("prompt", [RANDOM, TURN.format("hi")])
 def test_a_length_limit_is_kept(served: Served, prompt: str) -> None:
     body = complete(served, prompt, max_tokens=3, ignore_eos=True).json()
     assert (body["usage"]["completion_tokens"], body["choices"][0]["finish_reason"]) == (3, "length")

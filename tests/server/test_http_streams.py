@@ -10,12 +10,16 @@ from typing import Any
 
 import httpx
 import pytest
-from served import ENDLESS, MODEL, Gate, Served, SlowRounds, is_idle, listening, serving
+from served import ENDLESS, MODEL, Gate, Served, SlowRounds, events, is_idle, listening, serving
 from starlette.types import Message
 
-from hermitcrab.core.api import Status, StreamState
+from hermitcrab.clock import WallClock
+from hermitcrab.core.api import Finished, Lanes, Request, Status, StreamState
 from hermitcrab.core.fake import CallKind
+from hermitcrab.sampling.params import Sampling
+from hermitcrab.server.feed import OpenReply
 from hermitcrab.server.options import ServerOptions
+from hermitcrab.server.sse import EventStream
 from hermitcrab.server.text.chat import ChatText
 
 
@@ -273,3 +277,40 @@ def test_a_body_that_drips_in_holds_up_nobody(live: tuple[Served, int]) -> None:
         for byte in body[10:]:
             slow.sendall(bytes([byte]))
         assert b"200 OK" in read_until(slow, b'"finish_reason":"stop"')
+
+
+class BrokenWriter:
+    """A writer with a bug in it."""
+
+    def open(self) -> list[dict[str, Any]]:
+        return []
+
+    def tokens(self, ids: tuple[int, ...]) -> list[dict[str, Any]]:
+        raise ZeroDivisionError("secret")
+
+    def close(self, finished: Finished) -> list[dict[str, Any]]:
+        return []
+
+
+def test_a_bug_of_ours_in_a_stream_is_an_error_event_and_done(
+    text: ChatText, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return await asyncio.Future()
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def stream(lanes: Lanes) -> None:
+        reply = OpenReply(lanes, Request("a", text.raw_prompt(ENDLESS).ids, Sampling()))
+        await EventStream(reply, BrokenWriter(), ServerOptions(MODEL), WallClock())({}, receive, send)
+
+    with serving(text, session_rows=(60_000,), on_call=SlowRounds()) as served:
+        asyncio.run(asyncio.wait_for(stream(served.lanes), 5))
+        served.wait_until(is_idle)
+    (error,) = events(b"".join(message.get("body", b"") for message in sent).decode())
+    assert error["error"]["type"] == "server_error"
+    assert "secret" not in error["error"]["message"]
+    assert "ZeroDivisionError" in caplog.text
