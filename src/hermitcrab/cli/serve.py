@@ -111,7 +111,9 @@ class EndingServer(uvicorn.Server):
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        logger.info("stopping: running replies have %g s to end; once more stops at once", self._drain_s)
+        logger.info(
+            "stopping: running replies have %g s to end; a second signal stops at once", self._drain_s
+        )
         if self._end_by_s is None:
             self._end_by_s = self._clock.now_s() + self._drain_s + _GRACE_S
         # a daemon thread: should the engine hang in the device, the program still ends
