@@ -32,23 +32,36 @@ def draw(logits: Sequence[float], position: int, sampling: Sampling) -> int:
         raise DeviceFailed(f"the logits for position {position} have no highest finite value")
     if sampling.is_greedy:
         return min(token for token, logit in enumerate(logits) if logit == highest)
+    ranked = _top_k(logits, sampling)
+    return draw_ranked(ranked, [logits[token] for token in ranked], position, sampling)
+
+
+def draw_ranked(tokens: Sequence[int], logits: Sequence[float], position: int, sampling: Sampling) -> int:
+    """The draw among what top-k has left: tokens best first, each with its logit; for a sampled reply."""
     key = row_key(sampling.seed, position)
-    ranked = candidates(logits, sampling)
-    return min(ranked, key=lambda token: (-_noisy(logits[token], highest, token, key, sampling), token))
+
+    def rank(place: int) -> tuple[float, int]:
+        scaled = (logits[place] - logits[0]) / sampling.temperature
+        return -(scaled + gumbel(key, tokens[place])), tokens[place]
+
+    return tokens[min(_surviving(logits, sampling), key=rank)]
 
 
 def candidates(logits: Sequence[float], sampling: Sampling) -> list[int]:
     """The ids that top-k, top-p and min-p leave, best first; never empty."""
+    ranked = _top_k(logits, sampling)
+    return [ranked[place] for place in _surviving([logits[token] for token in ranked], sampling)]
+
+
+def _top_k(logits: Sequence[float], sampling: Sampling) -> list[int]:
     ranked = sorted(range(len(logits)), key=lambda token: (-logits[token], token))
-    if sampling.top_k:
-        ranked = ranked[: sampling.top_k]
-    highest = logits[ranked[0]]
-    weights = [math.exp((logits[token] - highest) / sampling.temperature) for token in ranked]
-    return [
-        token
-        for token, weight in zip(ranked[: _nucleus(weights, sampling.top_p)], weights, strict=False)
-        if weight >= sampling.min_p
-    ]
+    return ranked[: sampling.top_k] if sampling.top_k else ranked
+
+
+def _surviving(logits: Sequence[float], sampling: Sampling) -> list[int]:
+    """The places, in logits ranked best first, that top-p and min-p leave."""
+    weights = [math.exp((logit - logits[0]) / sampling.temperature) for logit in logits]
+    return [place for place in range(_nucleus(weights, sampling.top_p)) if weights[place] >= sampling.min_p]
 
 
 def _nucleus(weights: Sequence[float], top_p: float) -> int:
@@ -58,7 +71,3 @@ def _nucleus(weights: Sequence[float], top_p: float) -> int:
     sums = list(accumulate(weights))
     bound = top_p * sums[-1]
     return 1 + sum(1 for before in sums[:-1] if before < bound)
-
-
-def _noisy(logit: float, highest: float, token: int, key: int, sampling: Sampling) -> float:
-    return (logit - highest) / sampling.temperature + gumbel(key, token)

@@ -51,7 +51,13 @@ class Attention:
             source.get(f"{name}.indexer.index_qk_proj.weight"),
         )
         self._into = Linear(torch.cat(parts), path)
-        self._widths = (query_width + kv_width, kv_width, query_width, index.query_heads * index.head_dim, index.head_dim)
+        self._widths = (
+            query_width + kv_width,
+            kv_width,
+            query_width,
+            index.query_heads * index.head_dim,
+            index.head_dim,
+        )
         self._out = Linear(source.get(f"{name}.o_proj.weight"), path)
         self._gain = torch.cat(
             (

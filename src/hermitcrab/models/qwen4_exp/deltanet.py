@@ -42,7 +42,9 @@ class DeltaNet:
         mixed, z, b, a = self._into(rows).split(self._widths, dim=-1)
         history = torch.cat((sessions.conv_tails[self._layer, plan.slots], plan.by_span(mixed)), dim=1)
         state = sessions.states[self._layer, plan.slots]
-        delta = self._delta_rows(silu(causal_conv(history.float(), self._taps)), plan.by_span(b), plan.by_span(a))
+        delta = self._delta_rows(
+            silu(causal_conv(history.float(), self._taps)), plan.by_span(b), plan.by_span(a)
+        )
         if plan.is_prompt:
             outputs, after = chunk(delta, state)
             self._commit(history, after, plan, sessions)

@@ -20,7 +20,9 @@ from hermitcrab.models.qwen4_exp.state import Sessions
 class Model:
     """The weights, arranged for one dtype and one kind of product, and the forward over sessions."""
 
-    def __init__(self, checkpoint: Checkpoint, *, dtype: torch.dtype, context_rows: int, path: ProductPath) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, *, dtype: torch.dtype, context_rows: int, path: ProductPath
+    ) -> None:
         """`context_rows` is the largest session's capacity: positions beyond it cannot be asked for."""
         config = checkpoint.config
         source = WeightSource(checkpoint.tensors, dtype)
@@ -78,7 +80,9 @@ class Model:
         """Logits [rows, vocabulary] float32 from residual streams."""
         return self._head(self._mixer.read(streams)[0]).float()
 
-    def draft_forward(self, streams: Tensor, next_tokens: list[int], plan: Plan, sessions: Sessions) -> Tensor:
+    def draft_forward(
+        self, streams: Tensor, next_tokens: list[int], plan: Plan, sessions: Sessions
+    ) -> Tensor:
         """Run the draft head over rows whose streams and next tokens are given; its output streams."""
         assert self._draft_head is not None, "only a model with a draft head drafts"
         return self._draft_head(streams, self.embed(next_tokens), plan, sessions)

@@ -29,9 +29,7 @@ class DraftHead:
         self._into_embedding = Linear(source.get("mtp.fc_embedding.weight"), path)
         self._into_hidden = Linear(source.get("mtp.fc_hidden.weight"), path)
         layer = config.layers.count(LayerKind.ATTENTION)
-        attention = Attention(
-            source, "mtp.layers.0.self_attn", config, layer=layer, rotary=rotary, path=path
-        )
+        attention = Attention(source, "mtp.layers.0.self_attn", config, layer=layer, rotary=rotary, path=path)
         self._layer = DecoderLayer(source, "mtp.layers.0", config, attention, path)
         self._mixer = read_mixer(source, "mtp.hyper_connection_mixer", config, path, injects=False)
 

@@ -22,7 +22,12 @@ class NgramLayer:
     """What one layer's residual streams get from the text's n-grams before the layer runs."""
 
     def __init__(
-        self, source: WeightSource, config: ModelConfig, ngram: NgramConfig, table: RowTable, path: ProductPath
+        self,
+        source: WeightSource,
+        config: ModelConfig,
+        ngram: NgramConfig,
+        table: RowTable,
+        path: ProductPath,
     ) -> None:
         name = f"layers.{ngram.layer}.ple"
         self._ngram, self._table, self._dtype, self._eps = ngram, table, source.dtype, config.norm_eps

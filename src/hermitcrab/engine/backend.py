@@ -1,0 +1,171 @@
+"""`TorchBackend`: the core's device boundary over a model, its sessions and its draft head."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from hermitcrab.core.backend import DraftRequest, Facts, SlotId, Verified, Window
+from hermitcrab.engine.draws import draw_rows
+from hermitcrab.engine.heads import absorb_prompt, draft_rounds
+from hermitcrab.engine.session import OpenWindow, SessionRecord
+from hermitcrab.errors import DeviceFailed, StateNotSettled
+from hermitcrab.kernels.deltanet import CHUNK_ROWS
+from hermitcrab.models.qwen4_exp.model import Model
+from hermitcrab.models.qwen4_exp.plan import Span
+from hermitcrab.models.qwen4_exp.state import Sessions
+from hermitcrab.sampling.params import Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much the backend takes at once: rows of a round and of a window, drafts held, prompt rows of a pass."""
+
+    row_limit: int
+    window_rows: int
+    draft_depth: int
+    prompt_pass_rows: int
+
+
+class TorchBackend:
+    """Implements `Backend` of core/backend.py on one device; all calls from one thread."""
+
+    def __init__(self, model: Model, sessions: Sessions, limits: Limits, *, threads: int) -> None:
+        self._model = model
+        self._sessions = sessions
+        self._limits = limits
+        self._threads = threads
+        self._thread: int | None = None
+        self._records = [SessionRecord(slot, rows) for slot, rows in enumerate(sessions.rows)]
+
+    def facts(self) -> Facts:
+        return Facts(
+            vocab_tokens=self._model.config.vocab_tokens,
+            session_rows=self._sessions.rows,
+            row_limit=self._limits.row_limit,
+            window_rows=self._limits.window_rows,
+            draft_depth=self._limits.draft_depth,
+            prompt_grid_rows=CHUNK_ROWS,
+            prompt_pass_rows=self._limits.prompt_pass_rows,
+        )
+
+    def prefill(self, slot: SlotId, position: int, tokens: Sequence[int]) -> None:
+        record = self._records[slot]
+        record.check_settled(position)
+        record.check_room(len(tokens))
+        if position % CHUNK_ROWS or not tokens:
+            raise StateNotSettled(f"a prompt pass of {len(tokens)} rows cannot start at {position}")
+        with self._device("a prompt pass"):
+            for start in range(0, len(tokens), CHUNK_ROWS):
+                self._prefill_chunk(record, tuple(tokens[start : start + CHUNK_ROWS]))
+
+    def draw_first(self, slot: SlotId, position: int, sampling: Sampling) -> int:
+        record = self._records[slot]
+        record.check_settled(position)
+        if record.fresh is None:
+            raise StateNotSettled(f"session {slot} is empty: no token follows from it")
+        with self._device("the first draw"):
+            return draw_rows(self._model.logits(record.fresh[-1:]), [position], [sampling])[0]
+
+    def verify(self, windows: Sequence[Window]) -> list[Verified]:
+        self._check_windows(windows)
+        with self._device("a round"):
+            spans = [Span(window.slot, window.position, window.tokens) for window in windows]
+            plan = self._model.plan(spans, self._sessions, is_prompt=False)
+            streams = self._model.forward(plan, self._sessions)
+            positions = [row + 1 for span in spans for row in range(span.position, span.end)]
+            samplings = [window.sampling for window in windows for _ in window.tokens]
+            drawn = draw_rows(self._model.logits(streams), positions, samplings)
+        results: list[Verified] = []
+        row = 0
+        for place, window in enumerate(windows):
+            end = row + len(window.tokens)
+            self._records[window.slot].window = OpenWindow(plan, place, streams[row:end])
+            results.append(Verified(tuple(drawn[row:end])))
+            row = end
+        return results
+
+    def keep(self, slot: SlotId, rows: int) -> None:
+        record = self._records[slot]
+        window = record.window
+        if window is None or not 1 <= rows <= window.rows:
+            raise StateNotSettled(f"session {slot} has no window of which {rows} rows could be kept")
+        with self._device("a keep"):
+            self._model.keep(window.plan, window.place, rows, self._sessions)
+        record.fresh = window.streams[:rows]
+        record.rows += rows
+        record.window = None
+
+    def draft(self, requests: Sequence[DraftRequest]) -> list[tuple[int, ...]]:
+        for request in requests:
+            self._check_draft(request)
+        with self._device("drafting"):
+            return draft_rounds(self._model, self._sessions, self._records, requests)
+
+    def move(self, source: SlotId, target: SlotId) -> None:
+        here, there = self._records[source], self._records[target]
+        here.check_settled(here.rows)
+        if there.rows or there.window is not None or there.capacity_rows < here.rows:
+            raise StateNotSettled(f"session {target} is not empty or too small for {here.rows} rows")
+        with self._device("a move"):
+            self._sessions.move(source, target, here.rows)
+        there.rows, there.head_rows, there.fresh = here.rows, here.head_rows, here.fresh
+
+    def release(self, slot: SlotId) -> None:
+        record = self._records[slot]
+        record.rows = record.head_rows = 0
+        record.fresh = record.window = None
+        with self._device("a release"):
+            self._sessions.clear(slot)
+
+    def _prefill_chunk(self, record: SessionRecord, tokens: tuple[int, ...]) -> None:
+        span = Span(record.slot, record.rows, tokens)
+        plan = self._model.plan([span], self._sessions, is_prompt=True)
+        streams = self._model.forward(plan, self._sessions)
+        if self._limits.draft_depth:
+            absorb_prompt(self._model, self._sessions, record, tokens, streams)
+        record.rows += len(tokens)
+        record.fresh = streams[-1:]
+
+    def _check_windows(self, windows: Sequence[Window]) -> None:
+        rows = sum(len(window.tokens) for window in windows)
+        if not 0 < rows <= self._limits.row_limit:
+            raise StateNotSettled(f"a round of {rows} rows: 1 to {self._limits.row_limit} are allowed")
+        if len({window.slot for window in windows}) != len(windows):
+            raise StateNotSettled("a session may have one window in a round")
+        for window in windows:
+            record = self._records[window.slot]
+            record.check_settled(window.position)
+            record.check_room(len(window.tokens))
+            if not 1 <= len(window.tokens) <= self._limits.window_rows:
+                raise StateNotSettled(f"a window of {len(window.tokens)} rows is not allowed")
+            if record.rows == 0:
+                raise StateNotSettled(f"session {window.slot} is empty: a window needs a prompt")
+
+    def _check_draft(self, request: DraftRequest) -> None:
+        record = self._records[request.slot]
+        record.check_settled(request.position + len(request.next_tokens))
+        if not self._limits.draft_depth:
+            raise StateNotSettled("this backend drafts nothing")
+        if record.head_rows != request.position or record.fresh is None:
+            raise StateNotSettled(
+                f"the draft head of session {request.slot} has absorbed {record.head_rows} rows, not {request.position}"
+            )
+        if not 0 <= request.depth <= self._limits.draft_depth:
+            raise StateNotSettled(f"{request.depth} drafts: 0 to {self._limits.draft_depth} are allowed")
+        record.check_room(max(0, request.depth - 1))
+
+    @contextmanager
+    def _device(self, work: str) -> Iterator[None]:
+        """Run device work on the engine thread; what torch raises becomes DeviceFailed."""
+        if self._thread != threading.get_ident():
+            # OpenMP keeps the count by thread
+            torch.set_num_threads(self._threads)
+            self._thread = threading.get_ident()
+        try:
+            with torch.inference_mode():
+                yield
+        except (RuntimeError, MemoryError, IndexError, ValueError) as error:
+            raise DeviceFailed(f"{work} failed on the device: {error}") from error

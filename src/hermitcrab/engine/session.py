@@ -1,0 +1,54 @@
+"""What the backend knows about each session beside its tensors: how far it is, and whether it is settled."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from hermitcrab.errors import StateNotSettled
+from hermitcrab.models.qwen4_exp.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class OpenWindow:
+    """A window that awaits its keep: its place among the spans of its forward, and its rows' streams."""
+
+    plan: Plan
+    place: int
+    streams: Tensor
+
+    @property
+    def rows(self) -> int:
+        """Rows of the window."""
+        return len(self.plan.spans[self.place].tokens)
+
+
+@dataclass(slots=True)
+class SessionRecord:
+    """One session's progress; owned by the backend, changed on the engine thread.
+
+    `rows` are settled. The draft head has absorbed `head_rows` of them; `fresh` [count, streams, hidden] are
+    the residual streams of the last settled rows, which it absorbs next.
+    """
+
+    slot: int
+    capacity_rows: int
+    rows: int = 0
+    head_rows: int = 0
+    fresh: Tensor | None = None
+    window: OpenWindow | None = None
+
+    def check_settled(self, position: int) -> None:
+        """Raises StateNotSettled unless no window is open and the session ends at `position`."""
+        if self.window is not None:
+            raise StateNotSettled(f"session {self.slot} has a window that awaits its keep")
+        if position != self.rows:
+            raise StateNotSettled(
+                f"session {self.slot} has {self.rows} rows; position {position} does not follow"
+            )
+
+    def check_room(self, rows: int) -> None:
+        """Raises StateNotSettled if so many more rows pass the session's capacity."""
+        if self.rows + rows > self.capacity_rows:
+            raise StateNotSettled(
+                f"session {self.slot} holds {self.capacity_rows} rows; {self.rows} and {rows} more do not fit"
+            )
