@@ -169,6 +169,10 @@ def tool_talk(rng: random.Random) -> Talk:
     messages = (
         [system(rng.choice(("You are a helpful assistant.", "Use the tools.")))] if rng.random() < 0.3 else []
     )
+    if rng.random() < 0.15:
+        polite = rng.choice((("Hello!", "Hello! How can I help you?"), ("Hi!", "Hi! What can I do for you?")))
+        thought = "This is small talk. I answer in a friendly way." if thinks else None
+        messages += [user(polite[0]), assistant(polite[1], thought)]
     for use in uses[: rng.choice((1, 1, 2))]:
         messages += exchange(use, rng, thinks=thinks)
     effort = rng.choice((None, None, "low", "medium", "xhigh")) if thinks else None
