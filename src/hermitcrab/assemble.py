@@ -1,0 +1,147 @@
+"""The one place that knows both a server and an engine: settings -> budget, weights, backend, lanes, text."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from itertools import groupby
+from pathlib import Path
+
+from hermitcrab.clock import WallClock
+from hermitcrab.core.host import LaneHost
+from hermitcrab.core.lanes import LaneRules
+from hermitcrab.core.slot_list import MARGIN_ROWS, parse_slot_contexts, rows_of
+from hermitcrab.engine.build import ROW_LIMIT, build_backend, session_cost, weight_bytes
+from hermitcrab.errors import CheckpointError, SettingError
+from hermitcrab.memory.budget import Ledger, SessionBudget
+from hermitcrab.memory.machine import physical_bytes
+from hermitcrab.models.qwen4_exp.checkpoint import CheckpointInfo
+from hermitcrab.models.qwen4_exp.config import ModelConfig, read_config
+from hermitcrab.models.registry import family_of
+from hermitcrab.server.text.chat import ChatText
+from hermitcrab.server.text.load import load_chat_text
+from hermitcrab.settings import SessionSettings, Settings
+
+Progress = Callable[[str, int, int], None]
+
+BUILTIN_ID = "hermitcrab-builtin"
+
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """All that a server needs; `lanes` is not started yet."""
+
+    lanes: LaneHost
+    text: ChatText
+    model_id: str
+    session_lines: tuple[str, ...]
+
+
+def builtin_directory() -> Path:
+    """Where the built-in model lies."""
+    return Path(str(files("hermitcrab") / "builtin"))
+
+
+def describe(path: str) -> CheckpointInfo:
+    """What a model directory holds, from its headers. Raises CheckpointError if it cannot be read."""
+    directory = Path(path)
+    return family_of(directory).describe(directory)
+
+
+def serve_parts(settings: Settings, progress: Progress) -> Assembled:
+    """Check everything against everything else, then load.
+
+    Raises SettingError, CheckpointError or BudgetError before any weight is read, where it can be known.
+    """
+    directory = builtin_directory() if settings.model.path is None else Path(settings.model.path)
+    family = family_of(directory)
+    info = family.describe(directory)
+    if info.problem is not None:
+        raise CheckpointError(info.problem)
+    config = read_config(directory)
+    context_tokens = _context_tokens(settings, config)
+    session_tokens = _session_tokens(settings, config, info, context_tokens)
+    text = load_chat_text(directory, WallClock())
+    checkpoint = family.load(directory, lambda done, total: progress("reading weights", done, total))
+    progress("arranging weights", 0, 1)
+    backend = build_backend(
+        checkpoint,
+        dtype=settings.model.dtype,
+        session_rows=[rows_of(tokens) for tokens in session_tokens],
+        draft_depth=settings.model.draft_depth,
+        threads=settings.model.threads,
+    )
+    progress("arranging weights", 1, 1)
+    rules = LaneRules(
+        grow_tokens=settings.sessions.slot_grow_tokens
+        if settings.sessions.slot_contexts is not None
+        else None,
+        decode_share=settings.lanes.decode_share,
+        context_tokens=context_tokens,
+    )
+    return Assembled(
+        lanes=LaneHost(backend, rules, WallClock(), queue_limit=settings.lanes.queue_limit),
+        text=text,
+        model_id=settings.http.name
+        or (BUILTIN_ID if settings.model.path is None else directory.resolve().name),
+        session_lines=_session_lines(session_tokens, session_cost(config, settings.model.dtype)),
+    )
+
+
+def _context_tokens(settings: Settings, config: ModelConfig) -> int:
+    asked = settings.model.context_tokens
+    if asked is not None and asked > config.context_tokens:
+        raise SettingError(
+            f"--context {asked}: this model's positions end at {config.context_tokens} tokens."
+        )
+    return config.context_tokens if asked is None else asked
+
+
+def _session_tokens(
+    settings: Settings, config: ModelConfig, info: CheckpointInfo, context_tokens: int
+) -> tuple[int, ...]:
+    """The sessions to open, slot 0 first, held against memory. Raises SettingError and BudgetError."""
+    sessions = settings.sessions
+    budget = SessionBudget(
+        _ledger(sessions, weight_bytes(info, settings.model.dtype)),
+        session_cost(config, settings.model.dtype),
+        margin_rows=MARGIN_ROWS,
+    )
+    if sessions.slot_contexts is not None:
+        if sessions.parallel is not None:
+            raise SettingError(
+                "--parallel and --slot-contexts exclude each other: the list says how many sessions."
+            )
+        listed = parse_slot_contexts(
+            sessions.slot_contexts, sessions_allowed=ROW_LIMIT - 1, context_tokens=context_tokens
+        )
+        budget.check_list(context_tokens, listed)
+        return (context_tokens, *listed)
+    if sessions.parallel is None:
+        return (context_tokens,) * budget.choose_parallel(context_tokens)
+    if sessions.parallel > ROW_LIMIT:
+        raise SettingError(
+            f"--parallel {sessions.parallel}: at most {ROW_LIMIT} sessions are allowed, since each needs a row "
+            "of its own in a round."
+        )
+    budget.check_parallel(context_tokens, sessions.parallel)
+    return (context_tokens,) * sessions.parallel
+
+
+def _ledger(sessions: SessionSettings, ready_bytes: int) -> Ledger:
+    limit = sessions.load_limit_gb
+    return Ledger(
+        device_bytes=physical_bytes(),
+        ready_bytes=ready_bytes,
+        limit_bytes=None if limit is None else int(limit * 1e9),
+    )
+
+
+def _session_lines(tokens: Sequence[int], cost: Callable[[int], int]) -> tuple[str, ...]:
+    lines = []
+    for size, run in groupby(tokens):
+        count, each = len(list(run)), cost(rows_of(size)) / _MIB
+        lines.append(f"{count} x {size} tokens: {each:.1f} MiB each, {count * each:.1f} MiB together")
+    total = sum(cost(rows_of(size)) for size in tokens) / _MIB
+    return (*lines, f"{len(tokens)} sessions, {total:.1f} MiB in all")
