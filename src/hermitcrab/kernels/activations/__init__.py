@@ -1,5 +1,5 @@
-"""Activations whose value depends on nothing but their input."""
+"""Activations whose value depends on nothing but their input; they take its half."""
 
-from hermitcrab.kernels.activations.ref import sigmoid, silu, softplus
+from hermitcrab.kernels.activations.ref import silu_of_half, softplus, twice_sigmoid_of_half
 
-__all__ = ["sigmoid", "silu", "softplus"]
+__all__ = ["silu_of_half", "softplus", "twice_sigmoid_of_half"]

@@ -1,24 +1,29 @@
-"""Activations written from `exp`, which torch computes alike at every place of a buffer.
+"""Activations written from `tanh`, `exp` and `log1p`, which torch computes alike at every place of a buffer.
 
 torch's own sigmoid, silu and softplus use one formula in the vector body and another in the tail, so that in
-float32 a value depends on where it stands. All work in float32 and return it.
+float32 a value depends on where it stands. With sigmoid(x) = (1 + tanh(x / 2)) / 2 the input comes halved and
+sigmoid's factor 1/2 is left out: halving a weight is exact in binary, so both are paid once, at load.
+All work in float32 and return it.
 """
 
 import torch
 from torch import Tensor
 
-
-def sigmoid(x: Tensor) -> Tensor:
-    """1 / (1 + exp(-x)), any shape, float32 out."""
-    return torch.neg(x.float()).exp_().add_(1.0).reciprocal_()
+# exp overflows float32 at 88; from here on softplus(x) = x far beyond any decay that leaves a trace
+_SOFTPLUS_TOP = 80.0
 
 
-def silu(x: Tensor) -> Tensor:
-    """x * sigmoid(x), any shape, float32 out."""
-    return sigmoid(x).mul_(x)
+def twice_sigmoid_of_half(half: Tensor) -> Tensor:
+    """2 * sigmoid(x) = 1 + tanh(x / 2) from x / 2, any shape."""
+    return torch.tanh(half.float()).add_(1.0)
+
+
+def silu_of_half(half: Tensor) -> Tensor:
+    """silu(x) = x / 2 * (1 + tanh(x / 2)) from x / 2, any shape."""
+    wide = half.float()
+    return torch.addcmul(wide, wide, torch.tanh(wide))
 
 
 def softplus(x: Tensor) -> Tensor:
-    """log(1 + exp(x)), any shape, float32 out; x itself above 20, where the two agree in float32."""
-    wide = x.float()
-    return torch.where(wide > 20.0, wide, wide.exp().add_(1.0).log_())
+    """log(1 + exp(x)), any shape; the value at 80 for anything above."""
+    return x.float().clamp(max=_SOFTPLUS_TOP).exp_().log1p_()

@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from hermitcrab.kernels.activations import sigmoid, silu
+from hermitcrab.kernels.activations import silu_of_half, twice_sigmoid_of_half
 from hermitcrab.kernels.linear import Linear, ProductPath
 from hermitcrab.kernels.router import Routes
 
@@ -61,19 +61,23 @@ class _DenseExperts:
             gates.reshape(-1, hidden), shared_gate_up[:shared], ups.reshape(-1, hidden), shared_gate_up[shared:],
             shared_gate,
         )  # fmt: skip
-        self._into = Linear(torch.cat(into), path)
-        out = (down.permute(1, 0, 2).reshape(hidden, -1), shared_down)
+        # gates come halved, for silu and sigmoid; the half that sigmoid leaves out goes into shared_down
+        merged = torch.cat(into)
+        merged[: self._inner] *= 0.5
+        merged[2 * self._inner :] *= 0.5
+        self._into = Linear(merged, path)
+        out = (down.permute(1, 0, 2).reshape(hidden, -1), shared_down * 0.5)
         self._out = Linear(torch.cat(out, dim=1), path)
         self._dtype = gate_up.dtype
 
     def __call__(self, rows: Tensor, routes: Routes) -> Tensor:
         count = rows.shape[0]
-        into = self._into(rows).float()
-        hidden = silu(into[:, : self._inner]).mul_(into[:, self._inner : 2 * self._inner])
+        into = self._into(rows)
+        hidden = silu_of_half(into[:, : self._inner]).mul_(into[:, self._inner : 2 * self._inner])
         weights = torch.zeros(count, self._experts).scatter_(1, routes.experts, routes.weights)
         routed = self._experts * self._width
         hidden[:, :routed].view(count, self._experts, self._width).mul_(weights.unsqueeze(-1))
-        hidden[:, routed:].mul_(sigmoid(into[:, 2 * self._inner :]))
+        hidden[:, routed:].mul_(twice_sigmoid_of_half(into[:, 2 * self._inner :]))
         return self._out(hidden.to(self._dtype))
 
 
@@ -84,10 +88,11 @@ class _GroupedExperts:
         self, gate_up: Tensor, down: Tensor, shared_gate_up: Tensor, shared_down: Tensor, shared_gate: Tensor,
         path: ProductPath,
     ) -> None:  # fmt: skip
-        self._into = [Linear(weight, path) for weight in gate_up]
+        self._into = [Linear(_gates_halved(weight), path) for weight in gate_up]
         self._out = [Linear(weight, path) for weight in down]
-        self._shared_into, self._shared_out = Linear(shared_gate_up, path), Linear(shared_down, path)
-        self._shared_gate = Linear(shared_gate, path)
+        self._shared_into = Linear(_gates_halved(shared_gate_up), path)
+        self._shared_out = Linear(shared_down * 0.5, path)
+        self._shared_gate = Linear(shared_gate * 0.5, path)
         self._dtype = gate_up.dtype
 
     def __call__(self, rows: Tensor, routes: Routes) -> Tensor:
@@ -103,8 +108,15 @@ class _GroupedExperts:
         for slot in range(1, per_row):
             total = torch.addcmul(total, outputs[:, slot], routes.weights[:, slot : slot + 1])
         shared = self._gated(self._shared_into(rows), self._shared_out)
-        return torch.addcmul(total, shared, sigmoid(self._shared_gate(rows))).to(self._dtype)
+        factor = twice_sigmoid_of_half(self._shared_gate(rows))
+        return torch.addcmul(total, shared, factor).to(self._dtype)
 
     def _gated(self, into: Tensor, out: Linear) -> Tensor:
-        gate, up = into.float().chunk(2, dim=-1)
-        return out(silu(gate).mul_(up).to(self._dtype)).float()
+        gate, up = into.chunk(2, dim=-1)
+        return out(silu_of_half(gate).mul_(up).to(self._dtype)).float()
+
+
+def _gates_halved(gate_up: Tensor) -> Tensor:
+    """A fused weight [2 * width, hidden] with its upper half, the gate, times 1/2."""
+    gate, up = gate_up.chunk(2)
+    return torch.cat((gate * 0.5, up))

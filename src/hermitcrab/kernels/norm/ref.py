@@ -1,5 +1,6 @@
 """Root-mean-square and Euclidean norms over the last dimension, in float32."""
 
+import torch
 from torch import Tensor
 
 # inside the sum, as the family's training code has it
@@ -8,12 +9,16 @@ _L2_EPS = 1e-6
 
 def rms_norm(x: Tensor, gain: Tensor | None, eps: float) -> Tensor:
     """x / sqrt(mean(x^2) + eps) * gain over the last dimension, float32 out; `gain` float32, broadcast."""
-    wide = x.float()
-    normed = wide * (wide * wide).mean(-1, keepdim=True).add_(eps).rsqrt_()
+    normed = _scaled(x.float(), weight=1.0 / x.shape[-1], eps=eps)
     return normed if gain is None else normed.mul_(gain)
 
 
 def l2_norm(x: Tensor) -> Tensor:
     """x / sqrt(sum(x^2) + 1e-6) over the last dimension, float32 out."""
-    wide = x.float()
-    return wide * (wide * wide).sum(-1, keepdim=True).add_(_L2_EPS).rsqrt_()
+    return _scaled(x.float(), weight=1.0, eps=_L2_EPS)
+
+
+def _scaled(x: Tensor, *, weight: float, eps: float) -> Tensor:
+    # one fused reduction and three operations on a number a row
+    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return x * torch.addcmul(length.new_tensor(eps), length, length, value=weight).rsqrt_()

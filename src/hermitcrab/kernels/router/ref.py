@@ -17,10 +17,9 @@ class Routes:
 def route(logits: Tensor, experts_per_token: int, *, is_normalised: bool) -> Routes:
     """Softmax over all experts, the best few kept; their weights sum to 1 if normalised. logits [rows, experts]."""
     # a stable sort is a total order: (logit descending, id ascending)
-    probabilities = torch.softmax(logits.float(), dim=-1)
-    ranked = torch.sort(probabilities, dim=-1, descending=True, stable=True)
+    ranked = torch.sort(logits.float(), dim=-1, descending=True, stable=True)
     experts = ranked.indices[:, :experts_per_token]
-    weights = ranked.values[:, :experts_per_token]
     if is_normalised:
-        weights = weights / weights.sum(-1, keepdim=True)
-    return Routes(experts, weights)
+        # the softmax of the chosen is the chosen part of the softmax, made to sum to 1
+        return Routes(experts, ranked.values[:, :experts_per_token].softmax(-1))
+    return Routes(experts, ranked.values.softmax(-1)[:, :experts_per_token])

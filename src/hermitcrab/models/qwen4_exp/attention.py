@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hermitcrab.kernels.activations import sigmoid
+from hermitcrab.kernels.activations import twice_sigmoid_of_half
 from hermitcrab.kernels.attention import CHUNK_KEYS, attend_listed, attend_prompt
 from hermitcrab.kernels.indexer import SCORE_BLOCKS, pool_blocks, score_blocks, top_blocks
 from hermitcrab.kernels.linear import Linear, ProductPath
@@ -47,7 +47,8 @@ class Attention:
             pairs[:, 0].reshape(query_width, -1),
             source.get(f"{name}.k_proj.weight"),
             source.get(f"{name}.v_proj.weight"),
-            pairs[:, 1].reshape(query_width, -1),
+            # the gate comes halved for its sigmoid; what that leaves out goes into o_proj
+            pairs[:, 1].reshape(query_width, -1) * 0.5,
             source.get(f"{name}.indexer.index_qk_proj.weight"),
         )
         self._into = Linear(torch.cat(parts), path)
@@ -58,7 +59,7 @@ class Attention:
             index.query_heads * index.head_dim,
             index.head_dim,
         )
-        self._out = Linear(source.get(f"{name}.o_proj.weight"), path)
+        self._out = Linear(source.get(f"{name}.o_proj.weight") * 0.5, path)
         self._gain = torch.cat(
             (
                 source.gain(f"{name}.q_norm").expand(shape.query_heads, -1),
@@ -82,7 +83,7 @@ class Attention:
             attended = self._attend_prompt(q, index_q, plan, sessions)
         else:
             attended = self._attend_listed(q, index_q, plan, sessions)
-        return self._out(attended.mul_(sigmoid(gate)).to(self._dtype))
+        return self._out(attended.mul_(twice_sigmoid_of_half(gate)).to(self._dtype))
 
     def _index_queries(self, index_q: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         heads = index_q.reshape(-1, self._index.query_heads, self._index.head_dim)

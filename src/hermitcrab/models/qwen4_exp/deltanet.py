@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from hermitcrab.kernels.activations import sigmoid, silu, softplus
+from hermitcrab.kernels.activations import silu_of_half, softplus, twice_sigmoid_of_half
 from hermitcrab.kernels.conv1d import causal_conv
 from hermitcrab.kernels.deltanet import DeltaRows, chunk, steps
 from hermitcrab.kernels.linear import Linear, ProductPath
@@ -22,15 +22,17 @@ class DeltaNet:
     ) -> None:
         net = config.deltanet
         self._net, self._layer, self._eps, self._dtype = net, layer, config.norm_eps, source.dtype
-        parts = ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a")
-        self._into = Linear(torch.cat([source.get(f"{name}.{part}.weight") for part in parts]), path)
+        # z and b come halved for their sigmoids; what those leave out goes into out_proj and beta's factor
+        halves = {"in_proj_qkv": 1.0, "in_proj_z": 0.5, "in_proj_b": 0.5, "in_proj_a": 1.0}
+        parts = [source.get(f"{name}.{part}.weight") * factor for part, factor in halves.items()]
+        self._into = Linear(torch.cat(parts), path)
         self._widths = (net.conv_channels, net.value_width, net.value_heads, net.value_heads)
-        self._out = Linear(source.get(f"{name}.out_proj.weight"), path)
-        self._taps = source.wide(f"{name}.conv1d.weight").squeeze(1).t().contiguous()
+        self._is_sigmoid = net.output_gate is OutputGate.SIGMOID
+        self._out = Linear(source.get(f"{name}.out_proj.weight") * (0.5 if self._is_sigmoid else 1.0), path)
+        self._taps = source.wide(f"{name}.conv1d.weight").squeeze(1).t().mul(0.5).contiguous()
         self._rate = -source.wide(f"{name}.A_log").exp()
         self._dt_bias = source.wide(f"{name}.dt_bias")
         self._gain = source.wide(f"{name}.norm.weight")
-        self._gate = sigmoid if net.output_gate is OutputGate.SIGMOID else silu
 
     def __call__(self, rows: Tensor, plan: Plan, sessions: Sessions) -> Tensor:
         """Run the rows from their sessions' states; rows [rows, hidden] -> [rows, hidden].
@@ -43,7 +45,7 @@ class DeltaNet:
         history = torch.cat((sessions.conv_tails[self._layer, plan.slots], plan.by_span(mixed)), dim=1)
         state = sessions.states[self._layer, plan.slots]
         delta = self._delta_rows(
-            silu(causal_conv(history.float(), self._taps)), plan.by_span(b), plan.by_span(a)
+            silu_of_half(causal_conv(history.float(), self._taps)), plan.by_span(b), plan.by_span(a)
         )
         if plan.is_prompt:
             outputs, after = chunk(delta, state)
@@ -56,7 +58,8 @@ class DeltaNet:
                 plan.conv_histories.append(history)
                 plan.delta_states.append(states)
         normed = rms_norm(plan.by_row(outputs), self._gain, self._eps)
-        gated = normed.view(-1, net.value_width).mul_(self._gate(z))
+        gate = twice_sigmoid_of_half(z) if self._is_sigmoid else silu_of_half(z)
+        gated = normed.view(-1, net.value_width).mul_(gate)
         return self._out(gated.to(self._dtype))
 
     def _delta_rows(self, conv: Tensor, b: Tensor, a: Tensor) -> DeltaRows:
@@ -68,7 +71,7 @@ class DeltaNet:
         q, k = qk.split(net.value_heads, dim=2)
         v = conv[..., 2 * net.key_width :].reshape(spans, rows, net.value_heads, net.value_dim)
         g = softplus(a.float() + self._dt_bias).mul_(self._rate)
-        return DeltaRows(q * net.key_dim**-0.5, k, v, g, sigmoid(b))
+        return DeltaRows(q * net.key_dim**-0.5, k, v, g, twice_sigmoid_of_half(b).mul_(0.5))
 
     def _commit(self, history: Tensor, state: Tensor, plan: Plan, sessions: Sessions) -> None:
         tail = self._net.conv_kernel - 1

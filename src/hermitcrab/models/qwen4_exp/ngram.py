@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from hermitcrab.kernels.activations import sigmoid, silu
+from hermitcrab.kernels.activations import silu_of_half, twice_sigmoid_of_half
 from hermitcrab.kernels.conv1d import causal_conv
 from hermitcrab.kernels.linear import Linear, ProductPath
 from hermitcrab.kernels.ngram import ngram_rows
@@ -32,13 +32,14 @@ class NgramLayer:
         name = f"layers.{ngram.layer}.ple"
         self._ngram, self._table, self._dtype, self._eps = ngram, table, source.dtype, config.norm_eps
         self._streams, self._hidden = config.streams.count, config.hidden
-        projections = (source.get(f"{name}.key_proj.weight"), source.get(f"{name}.value_proj.weight"))
+        # what the gate's sigmoid leaves out goes into the value; silu's half into the taps
+        projections = (source.get(f"{name}.key_proj.weight"), source.get(f"{name}.value_proj.weight") * 0.5)
         self._into = Linear(torch.cat(projections), path)
         shape = (config.streams.count, config.hidden)
         self._key_gain = source.gain(f"{name}.norm_key").view(shape)
         self._query_gain = source.gain(f"{name}.norm_query").view(shape)
         self._conv_gain = source.gain(f"{name}.norm_conv").view(shape)
-        self._taps = source.wide(f"{name}.conv1d.weight").squeeze(1).t().contiguous()
+        self._taps = source.wide(f"{name}.conv1d.weight").squeeze(1).t().mul(0.5).contiguous()
 
     def __call__(self, streams: Tensor, plan: Plan, sessions: Sessions) -> Tensor:
         """Add to the streams [rows, streams, hidden]; commits or leaves its state like DeltaNet does."""
@@ -48,8 +49,8 @@ class NgramLayer:
         keys = rms_norm(into[:, :width].reshape(rows, self._streams, self._hidden), self._key_gain, self._eps)
         queries = rms_norm(streams, self._query_gain, self._eps)
         score = keys.mul_(queries).sum(-1, keepdim=True).mul_(self._hidden**-0.5)
-        score = score.abs().clamp_min_(_GATE_EPS).sqrt_() * score.sign()
-        value = sigmoid(score) * into[:, width:].float().unsqueeze(1)
+        half = score.abs().clamp_min_(_GATE_EPS).sqrt_().mul_(0.5) * score.sign()
+        value = twice_sigmoid_of_half(half) * into[:, width:].float().unsqueeze(1)
         normed = rms_norm(value, self._conv_gain, self._eps).to(self._dtype).view(rows, -1)
         convolved = self._convolve(normed, plan, sessions)
         added = convolved.view_as(value).add_(value)
@@ -87,4 +88,4 @@ class NgramLayer:
             sessions.ngram_tails.index_copy_(0, plan.slots, history[:, -self._ngram.conv_tail_tokens :])
         else:
             plan.ngram_histories.append(history)
-        return silu(plan.by_row(causal_conv(history.float(), self._taps, self._ngram.conv_dilation)))
+        return silu_of_half(plan.by_row(causal_conv(history.float(), self._taps, self._ngram.conv_dilation)))
