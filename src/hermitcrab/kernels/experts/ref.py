@@ -16,7 +16,7 @@ from hermitcrab.kernels.activations import silu_of_half, twice_sigmoid_of_half
 from hermitcrab.kernels.linear import Linear, ProductPath
 from hermitcrab.kernels.router import Routes
 
-# the dense form reads all experts for every row: as long as they are this few, two products beat many small ones
+# the dense form reads all experts for every row: as long as they are this few, that beats many small products
 _MOST_DENSE = 32
 
 

@@ -61,6 +61,8 @@ def choose_path(dtype: torch.dtype) -> ProductPath:
             return ProductPath.TILED
         if not all(torch.equal(piece, whole[: piece.shape[0]]) for piece in pieces):
             return ProductPath.TILED
+        if not torch.equal(_packed(rows, _pack(weight[: out_width // 2])), whole[:, : out_width // 2]):
+            return ProductPath.TILED
     return ProductPath.PACKED
 
 
