@@ -147,6 +147,7 @@ def test_a_round_follows_every_pass_at_any_share_and_any_durations(
 def test_time_from_before_both_kinds_of_work_were_there_does_not_count() -> None:
     share = DecodeShare(0.25)
     share.count_round(1000.0)
-    share.is_round_due(has_live=True, has_filling=False)
+    assert share.is_round_due(has_live=True, has_filling=False)
     share.count_pass(1.0)
+    share.count_round(0.1)
     assert share.is_round_due(has_live=True, has_filling=True)

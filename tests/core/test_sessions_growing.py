@@ -9,7 +9,7 @@ from hermitcrab.clock import ScriptedClock
 from hermitcrab.core.api import Failed, Finished, FinishReason, Progress
 from hermitcrab.core.backend import SlotId
 from hermitcrab.core.fake import Call, CallKind, FakeBackend
-from hermitcrab.core.lanes import LaneEngine, LaneRules
+from hermitcrab.core.lanes import MOST_STALLS, LaneEngine, LaneRules
 from hermitcrab.core.loop import HostLoop
 from hermitcrab.core.stream import Limits, Stream
 from hermitcrab.core.trail import Moved, Waits
@@ -273,6 +273,38 @@ def test_a_stream_is_given_up_when_nothing_runs_and_there_is_never_memory_for_it
     bench.submit(ask("next", max_new_tokens=4))
     bench.run()
     assert bench.tokens("next") == solo(ask("next", max_new_tokens=4))
+
+
+def refuse_every_move(bench: Bench) -> None:
+    """From the next call on, there is no memory for any move."""
+    bench.backend.fail_next(CallKind.MOVE, LaneMemory("no memory now"))
+    bench.backend.on_call = lambda call: bench.backend.fail_next(CallKind.MOVE, LaneMemory("no memory now"))
+
+
+def test_each_of_several_stuck_streams_is_given_up_in_its_turn_the_youngest_first() -> None:
+    bench = sized(128, 24, 24)
+    outgrow_together(bench)
+    refuse_every_move(bench)
+    bench.step_until_paused("one")
+    bench.step_until_paused("two")
+    bench.step(MOST_STALLS)
+    assert [len(bench.ears[name].terminals) for name in ("one", "two")] == [0, 1]
+    bench.step(MOST_STALLS)
+    assert [len(bench.ears[name].terminals) for name in ("one", "two")] == [1, 1]
+
+
+def test_only_steps_in_a_row_without_work_count_towards_giving_up() -> None:
+    bench = sized(128, 24, 24)
+    bench.submit(ask("grower", max_new_tokens=60))
+    refuse_every_move(bench)
+    bench.step_until_paused("grower")
+    for turn in range(3):
+        bench.step(MOST_STALLS - 2)
+        # the sessions the paused one waits for are kept for it; the third holds this one
+        bench.submit(ask(f"other{turn}", max_new_tokens=1))
+        bench.step(2)
+        assert bench.ears[f"other{turn}"].terminals
+    assert not bench.ears["grower"].terminals
 
 
 @pytest.mark.parametrize(
