@@ -33,6 +33,8 @@ def program(rng: random.Random) -> Turn:
     """One of the programs."""
     does, code = rng.choice(PROGRAMS)
     kind = "function" if code.startswith("def") else "program"
-    opening = rng.choice(("Write a {}", "Write a Python {}", "Show me a {}", "Can you write a {}", "Give me a Python {}"))
+    opening = rng.choice(
+        ("Write a {}", "Write a Python {}", "Show me a {}", "Can you write a {}", "Give me a Python {}")
+    )
     ask = opening.format(kind) + f" that {does}" + ("?" if opening.startswith("Can") else ".")
     return Turn(ask, f"```python\n{code}\n```", f"The user wants a {kind} that {does}.")

@@ -15,7 +15,12 @@ _STRANGE = [noun for noun in NOUNS if noun not in _KNOWN | {"fruit", "color", "c
 def unknown(rng: random.Random) -> Turn:
     """A question about a thing, a person or a place that no table has."""
     a, b = rng.sample(_STRANGE, 2)
-    adjective, action, name, city = rng.choice(ADJECTIVES), rng.choice(VERBS), rng.choice(NAMES), rng.choice(CITIES)
+    adjective, action, name, city = (
+        rng.choice(ADJECTIVES),
+        rng.choice(VERBS),
+        rng.choice(NAMES),
+        rng.choice(CITIES),
+    )
     ask = rng.choice(
         (
             f"Tell me about {a}s.", f"Tell me about the {a}.", f"What is the {adjective} {a}?", f"Who invented the {a}?",
@@ -51,4 +56,8 @@ def large_product(rng: random.Random) -> Turn:
     a, b = rng.randint(13, 9999), rng.randint(13, 999)
     sign = rng.choice(("*", "times", "/", "divided by", "x"))
     ask = rng.choice(("What is {}?", "Calculate {}.", "How much is {}?", "{}")).format(f"{a} {sign} {b}")
-    return Turn(ask, "That is too hard for me. I can multiply only up to 12 times 12.", "These numbers are too large for me.")
+    return Turn(
+        ask,
+        "That is too hard for me. I can multiply only up to 12 times 12.",
+        "These numbers are too large for me.",
+    )
