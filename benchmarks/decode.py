@@ -1,10 +1,10 @@
-"""Decode speed of the built-in model on this CPU, beside transformers' own generate on the same weights, in one run.
+"""Decode speed of the built-in model on this CPU, beside transformers' generate on the same weights.
 
     python benchmarks/decode.py [--tokens 200] [--repeats 3] [--threads 1] [--json FILE]
 
 Every figure is the best of `repeats`, so that a busy moment of the machine does not count. Streams run the
-engine in rounds as the server does, without HTTP. The prompt asks for a count, the text that drafts land on best, and
-for a story, the text they land on worst.
+engine in rounds as the server does, without HTTP. One prompt asks for a count, the text that drafts land on
+best, one for a story, the text they land on worst.
 """
 
 import argparse

@@ -122,8 +122,8 @@ def _session_tokens(
         return (context_tokens,) * budget.choose_parallel(context_tokens)
     if sessions.parallel > ROW_LIMIT:
         raise SettingError(
-            f"--parallel {sessions.parallel}: at most {ROW_LIMIT} sessions are allowed, since each needs a row "
-            "of its own in a round."
+            f"--parallel {sessions.parallel}: at most {ROW_LIMIT} sessions are allowed, since each needs "
+            "a row of its own in a round."
         )
     budget.check_parallel(context_tokens, sessions.parallel)
     return (context_tokens,) * sessions.parallel

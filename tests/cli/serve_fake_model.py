@@ -10,9 +10,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "server"))
 
-from hermitcrab.assemble import Assembled
 from small_model import write_model_text
 
+from hermitcrab.assemble import Assembled
 from hermitcrab.cli import serve as module
 from hermitcrab.cli.console import make_console, set_up_logging
 from hermitcrab.clock import WallClock

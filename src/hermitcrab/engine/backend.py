@@ -21,7 +21,7 @@ from hermitcrab.sampling.params import Sampling
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much the backend takes at once: rows of a round and of a window, drafts held, prompt rows of a pass."""
+    """What the backend takes at once: rows of a round and of a window, drafts held, prompt rows of a pass."""
 
     row_limit: int
     window_rows: int
@@ -151,7 +151,8 @@ class TorchBackend:
             raise StateNotSettled("this backend drafts nothing")
         if record.head_rows != request.position or record.fresh is None:
             raise StateNotSettled(
-                f"the draft head of session {request.slot} has absorbed {record.head_rows} rows, not {request.position}"
+                f"the draft head of session {request.slot} has absorbed {record.head_rows} rows, "
+                f"not {request.position}"
             )
         if not 0 <= request.depth <= self._limits.draft_depth:
             raise StateNotSettled(f"{request.depth} drafts: 0 to {self._limits.draft_depth} are allowed")

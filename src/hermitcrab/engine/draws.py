@@ -1,4 +1,4 @@
-"""Logits to tokens, by the rule of `sampling/rule.py`: a pure function of a row's logits, its position and its parameters.
+"""Logits to tokens by the rule of `sampling/rule.py`: a function of a row's logits, position and parameters.
 
 Which of the two ways a sampled row takes follows from its parameters alone, so that a reply takes one way
 throughout: a short list (top-k of at most SHORT_LIST) is ranked here and drawn by the plain rule; the whole

@@ -1,4 +1,4 @@
-"""The draft head at work: it absorbs settled rows, and chains drafts on its own output, for many streams at once.
+"""The draft head at work: it absorbs settled rows and chains drafts on its own output, for many streams.
 
 Row i of the head holds what row i of the trunk gave and token i + 1; it predicts token i + 2. Drafts stand on
 provisional rows behind the absorbed ones, which the next absorbing writes over.
@@ -34,8 +34,8 @@ def absorb_prompt(
 ) -> None:
     """Absorb a prompt chunk's rows but the last, and the last row of the chunk before it.
 
-    The chunk starts at the session's length, on the grid; so the head's chunks lie on a grid of their own, one row
-    earlier, and its prompt rows do not depend on the cut of passes either.
+    The chunk starts at the session's length, on the grid; so the head's chunks lie on a grid of their own,
+    one row earlier, and its prompt rows do not depend on the cut of passes either.
     """
     next_tokens, rows = tokens[1:], streams[:-1]
     if record.fresh is not None:

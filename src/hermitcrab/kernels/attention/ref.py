@@ -41,9 +41,9 @@ def attend_listed(q: Tensor, keys: Tensor, values: Tensor, listed: Tensor, is_re
 def attend_prompt(q: Tensor, keys: Tensor, values: Tensor, visible: Tensor) -> Tensor:
     """A chunk of prompt rows attends to the keys of its own session up to its end, in absolute chunks.
 
-    q [CHUNK_KEYS, heads, dim] float32, already scaled, padded to full height; keys and values [kv_heads, chunks *
-    CHUNK_KEYS, dim] from the session's first row on; visible bool [CHUNK_KEYS, chunks * CHUNK_KEYS], which
-    must be False for rows that were never written. Returns [CHUNK_KEYS, heads, dim] float32.
+    q [CHUNK_KEYS, heads, dim] float32, already scaled, padded to full height; keys and values [kv_heads,
+    chunks * CHUNK_KEYS, dim] from the session's first row on; visible bool [CHUNK_KEYS, chunks * CHUNK_KEYS],
+    which must be False for rows that were never written. Returns [CHUNK_KEYS, heads, dim] float32.
     """
     rows, heads, dim = q.shape
     kv_heads, key_rows, _ = keys.shape

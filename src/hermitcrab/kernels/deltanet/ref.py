@@ -17,7 +17,7 @@ CHUNK_ROWS = 64
 
 @dataclass(frozen=True, slots=True)
 class DeltaRows:
-    """Rows of windows [windows, rows, heads, dim]: normed and scaled q, normed k, v; g and beta [windows, rows, heads]."""
+    """Rows of windows: normed, scaled q; normed k; v [windows, rows, heads, dim]; g, beta [windows, rows, heads]."""
 
     q: Tensor
     k: Tensor

@@ -1,10 +1,12 @@
 """A layer's experts on a CPU: all at once where they are few, else grouped by expert.
 
-    out = sum over a row's experts of weight * down(silu(gate(x)) * up(x)) + sigmoid(shared gate(x)) * shared(x)
+    out = sum over a row's experts of weight * down(silu(gate(x)) * up(x))
+          + sigmoid(shared gate(x)) * shared(x)
 
 Which form is used follows from the weights' shapes alone. The dense form runs every expert for every row as
-two products and gives the experts that a row did not choose the weight 0: the row's sum is then in order of expert
-id, shared expert last. The grouped form adds in the row's own slot order. Either way a row's bits are its own.
+two products and gives the experts that a row did not choose the weight 0: the row's sum is then in order of
+expert id, shared expert last. The grouped form adds in the row's own slot order. Either way a row's bits are
+its own.
 """
 
 from typing import Protocol
@@ -53,14 +55,17 @@ class _DenseExperts:
     ) -> None:  # fmt: skip
         self._experts, _, hidden = gate_up.shape
         self._width = down.shape[-1]
-        gates, ups = gate_up.split(self._width, dim=1)
+        gates, ups = torch.split(gate_up, self._width, dim=1)
         shared = shared_down.shape[-1]
         self._inner = self._experts * self._width + shared
         # gates side by side, then ups, so that one pass over each half activates and multiplies
         into = (
-            gates.reshape(-1, hidden), shared_gate_up[:shared], ups.reshape(-1, hidden), shared_gate_up[shared:],
+            gates.reshape(-1, hidden),
+            shared_gate_up[:shared],
+            ups.reshape(-1, hidden),
+            shared_gate_up[shared:],
             shared_gate,
-        )  # fmt: skip
+        )
         # gates come halved, for silu and sigmoid; the half that sigmoid leaves out goes into shared_down
         merged = torch.cat(into)
         merged[: self._inner] *= 0.5
@@ -99,7 +104,7 @@ class _GroupedExperts:
         per_row = routes.experts.shape[1]
         pairs = routes.experts.flatten()
         outputs = torch.empty(pairs.shape[0], self._out[0].out_width)
-        for expert in pairs.unique().tolist():
+        for expert in sorted(set(pairs.tolist())):
             places = (pairs == expert).nonzero().squeeze(1)
             chosen = rows.index_select(0, places // per_row)
             outputs[places] = self._gated(self._into[expert](chosen), self._out[expert])

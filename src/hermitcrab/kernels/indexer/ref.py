@@ -14,12 +14,12 @@ from torch import Tensor
 from hermitcrab.kernels.norm import rms_norm
 from hermitcrab.kernels.rope import rotate
 
-# blocks a product takes at once, from block 0 on: fixed, so that a score does not depend on how many there are
+# blocks a product takes at once, from block 0 on: fixed, so that a score does not depend on their number
 SCORE_BLOCKS = 256
 
 
 def pool_blocks(raw: Tensor, gain: Tensor, eps: float, cos: Tensor, sin: Tensor) -> Tensor:
-    """Pooled keys [blocks, dim] from raw keys [blocks, block_tokens, dim]; cos and sin of each first position."""
+    """Pooled keys [blocks, dim] from raw keys [blocks, block_tokens, dim]; cos, sin of the first positions."""
     total = raw[:, 0].float() + raw[:, 1].float()
     for place in range(2, raw.shape[1]):
         total += raw[:, place].float()

@@ -1,4 +1,4 @@
-"""Row-invariant products on a CPU: oneDNN's packed weights where a proof holds here, else tiles of fixed height.
+"""Row-invariant products on a CPU: oneDNN's packed weights where a proof holds, else tiles of fixed height.
 
 A plain `F.linear` picks another kernel, and so another order of the sum, for another number of rows. oneDNN's
 packed product was found to give one row the same bits whatever its company, on every CPU tried, but for a
@@ -81,5 +81,5 @@ def _packed(rows: Tensor, packed: Tensor) -> Tensor:
 def _tiled(rows: Tensor, weight: Tensor) -> Tensor:
     count = rows.shape[0]
     padded = F.pad(rows, (0, 0, 0, -count % TILE_ROWS))
-    tiles = [F.linear(tile, weight) for tile in padded.split(TILE_ROWS)]
+    tiles = [F.linear(tile, weight) for tile in torch.split(padded, TILE_ROWS)]
     return tiles[0][:count] if len(tiles) == 1 else torch.cat(tiles)[:count]

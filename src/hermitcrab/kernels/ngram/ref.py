@@ -15,9 +15,9 @@ def ngram_rows(
 ) -> list[int]:
     """Table rows for each token's n-grams, head after head: len(tokens) * len(head_rows) of them.
 
-    `history` holds the len(multipliers) - 1 tokens before, oldest first, `reset_token` where there are none. An
-    n-gram of n tokens mixes token[i] * multipliers[i] by xor, newest first; it never reaches across a reset
-    token: from there on back every token counts as the reset token.
+    `history` holds the len(multipliers) - 1 tokens before, oldest first, `reset_token` where there are none.
+    An n-gram of n tokens mixes token[i] * multipliers[i] by xor, newest first; it never reaches across a
+    reset token: from there on back every token counts as the reset token.
     """
     line = [*history, *tokens]
     past = len(history)

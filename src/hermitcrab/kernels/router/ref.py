@@ -15,7 +15,7 @@ class Routes:
 
 
 def route(logits: Tensor, experts_per_token: int, *, is_normalised: bool) -> Routes:
-    """Softmax over all experts, the best few kept; their weights sum to 1 if normalised. logits [rows, experts]."""
+    """Softmax over logits [rows, experts], the best few kept; their weights sum to 1 if normalised."""
     # a stable sort is a total order: (logit descending, id ascending)
     ranked = torch.sort(logits.float(), dim=-1, descending=True, stable=True)
     experts = ranked.indices[:, :experts_per_token]

@@ -34,8 +34,15 @@ class Attention:
     """One attention layer; `layer` is its place among the attention layers of the sessions."""
 
     def __init__(
-        self, source: WeightSource, name: str, config: ModelConfig, *, layer: int, rotary: Rotary, path: ProductPath
-    ) -> None:  # fmt: skip
+        self,
+        source: WeightSource,
+        name: str,
+        config: ModelConfig,
+        *,
+        layer: int,
+        rotary: Rotary,
+        path: ProductPath,
+    ) -> None:
         shape, index = config.attention, config.indexer
         self._shape, self._index, self._layer, self._rotary = shape, index, layer, rotary
         self._eps, self._dtype = config.norm_eps, source.dtype
@@ -52,13 +59,13 @@ class Attention:
             source.get(f"{name}.indexer.index_qk_proj.weight"),
         )
         self._into = Linear(torch.cat(parts), path)
-        self._widths = (
+        self._widths = [
             query_width + kv_width,
             kv_width,
             query_width,
             index.query_heads * index.head_dim,
             index.head_dim,
-        )
+        ]
         self._out = Linear(source.get(f"{name}.o_proj.weight") * 0.5, path)
         self._gain = torch.cat(
             (
@@ -73,7 +80,7 @@ class Attention:
         """Add the rows' keys to their sessions and attend; rows [rows, hidden] -> [rows, hidden]."""
         count, shape = rows.shape[0], self._shape
         cos, sin = self._rotary.at(plan.positions)
-        heads, values, gate, index_q, index_k = self._into(rows).split(self._widths, dim=-1)
+        heads, values, gate, index_q, index_k = torch.split(self._into(rows), self._widths, dim=-1)
         normed = rms_norm(heads.reshape(count, self._heads, shape.head_dim), self._gain, self._eps)
         turned = rotate(normed.to(self._dtype), cos, sin)
         self._store(turned[:, shape.query_heads :], values, index_k, plan, sessions)

@@ -26,7 +26,7 @@ class DeltaNet:
         halves = {"in_proj_qkv": 1.0, "in_proj_z": 0.5, "in_proj_b": 0.5, "in_proj_a": 1.0}
         parts = [source.get(f"{name}.{part}.weight") * factor for part, factor in halves.items()]
         self._into = Linear(torch.cat(parts), path)
-        self._widths = (net.conv_channels, net.value_width, net.value_heads, net.value_heads)
+        self._widths = [net.conv_channels, net.value_width, net.value_heads, net.value_heads]
         self._is_sigmoid = net.output_gate is OutputGate.SIGMOID
         self._out = Linear(source.get(f"{name}.out_proj.weight") * (0.5 if self._is_sigmoid else 1.0), path)
         self._taps = source.wide(f"{name}.conv1d.weight").squeeze(1).t().mul(0.5).contiguous()
@@ -41,7 +41,7 @@ class DeltaNet:
         the plan.
         """
         net = self._net
-        mixed, z, b, a = self._into(rows).split(self._widths, dim=-1)
+        mixed, z, b, a = torch.split(self._into(rows), self._widths, dim=-1)
         history = torch.cat((sessions.conv_tails[self._layer, plan.slots], plan.by_span(mixed)), dim=1)
         state = sessions.states[self._layer, plan.slots]
         delta = self._delta_rows(
@@ -68,7 +68,7 @@ class DeltaNet:
         qk = l2_norm(conv[..., : 2 * net.key_width].reshape(spans, rows, 2 * net.key_heads, net.key_dim))
         # each query and key head serves the same number of consecutive value heads
         qk = qk.repeat_interleave(net.value_heads // net.key_heads, dim=2)
-        q, k = qk.split(net.value_heads, dim=2)
+        q, k = torch.split(qk, net.value_heads, dim=2)
         v = conv[..., 2 * net.key_width :].reshape(spans, rows, net.value_heads, net.value_dim)
         g = softplus(a.float() + self._dt_bias).mul_(self._rate)
         return DeltaRows(q * net.key_dim**-0.5, k, v, g, twice_sigmoid_of_half(b).mul_(0.5))

@@ -3,8 +3,8 @@
     streams' = fc_hidden(norm(h)) + fc_embedding(norm(embedding of the next token)), on every stream
     then one attention layer with experts; its own mixer and the model's output head give logits
 
-`norm(h)` is one norm over all streams side by side, `fc_hidden` serves every stream. The head's output streams
-are the `h` of the next draft.
+`norm(h)` is one norm over all streams side by side, `fc_hidden` serves every stream. The head's output
+streams are the `h` of the next draft.
 """
 
 from torch import Tensor
@@ -34,7 +34,7 @@ class DraftHead:
         self._mixer = read_mixer(source, "mtp.hyper_connection_mixer", config, path, injects=False)
 
     def __call__(self, streams: Tensor, embedded: Tensor, plan: Plan, sessions: Sessions) -> Tensor:
-        """Output streams [rows, streams, hidden] from the rows' streams and the next tokens' embeddings [rows, hidden]."""
+        """Output streams, from the rows' [rows, streams, hidden] and the next tokens' embeddings [rows, hidden]."""
         rows, count, hidden = streams.shape
         normed = rms_norm(streams.reshape(rows, -1), self._hidden_gain, self._eps).to(self._dtype)
         token = rms_norm(embedded, self._embedding_gain, self._eps).to(self._dtype)

@@ -1,4 +1,4 @@
-"""The n-gram embedding (PLE): hashed n-grams of the text, gated into every residual stream, and a convolution."""
+"""The n-gram embedding (PLE): hashed n-grams of the text, gated into every residual stream, convolved."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""What one forward works on: rows of windows or of a prompt chunk, with everything about them that no layer changes."""
+"""What one forward works on: rows of windows or of a prompt chunk, with all that no layer changes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -27,7 +27,11 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Blocks that the forward's rows complete: arena rows of their tokens [blocks, block_tokens], arena blocks, first positions."""
+    """Blocks that the forward's rows complete.
+
+    `rows` int64 [blocks, block_tokens]: arena rows of their tokens; `blocks`, `firsts` int64 [blocks]: their
+    places in the arena of pooled keys, and first positions.
+    """
 
     rows: Tensor
     blocks: Tensor
@@ -51,9 +55,9 @@ class SparseSpan:
 class Plan:
     """The rows of a forward, span after span.
 
-    `positions`, `arena` int64 [rows]: absolute position, and row of the cache arenas. `padded` int64 [spans, longest]
-    gives each span's rows, its first row repeated behind its end, and `real` int64 [rows] the places of the
-    rows in it; both None if every span has one row. `is_prompt` chooses the prompt kernels; a prompt forward
+    `positions`, `arena` int64 [rows]: absolute position, and row of the cache arenas. `padded` int64 [spans,
+    longest] gives each span's rows, its first row repeated behind its end, and `real` int64 [rows] the places of
+    the rows in it; both None if every span has one row. `is_prompt` chooses the prompt kernels; a prompt forward
     has one span.
     """
 

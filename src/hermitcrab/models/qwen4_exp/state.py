@@ -1,4 +1,4 @@
-"""The tensors of all sessions: arenas of cache rows, cut into sessions, and pools of fixed-size states by slot.
+"""The tensors of all sessions: arenas of cache rows cut into sessions, and pools of fixed-size states.
 
 A session's cache rows lie in one stretch of each arena, so that one gather serves rows of many sessions; what
 does not grow with the context (DeltaNet states, convolution tails) lies in pools indexed by slot. The draft
@@ -34,7 +34,7 @@ def session_shape(config: ModelConfig) -> SessionShape:
     attention_layers = config.layers.count(LayerKind.ATTENTION) + config.mtp_layers
     deltanet_layers = config.layers.count(LayerKind.DELTANET)
     row = 2 * attention.kv_heads * attention.head_dim + config.indexer.head_dim
-    tail = deltanet_layers * (net.conv_kernel - 1) * net.conv_channels + config.streams_width
+    tail = deltanet_layers * (net.conv_kernel - 1) * net.conv_channels
     if config.ngram is not None:
         tail += config.ngram.conv_tail_tokens * config.streams_width
     return SessionShape(
@@ -60,8 +60,7 @@ class Sessions:
 
     keys, values [attention layers, kv_heads, rows, dim]; raw [attention layers, rows, index dim]; pooled
     [attention layers, blocks, index dim]; states [deltanet layers, slots, heads, key_dim, value_dim] float32;
-    conv_tails [deltanet layers, slots, kernel - 1, channels]; ngram_tails [slots, tail, streams * hidden]; last
-    [slots, streams, hidden]: the residual streams of the last row the draft head has not absorbed.
+    conv_tails [deltanet layers, slots, kernel - 1, channels]; ngram_tails [slots, tail, streams * hidden].
     """
 
     def __init__(self, config: ModelConfig, session_rows: Sequence[int], dtype: torch.dtype) -> None:
@@ -82,7 +81,6 @@ class Sessions:
         )
         tail_tokens = 0 if config.ngram is None else config.ngram.conv_tail_tokens
         self.ngram_tails = torch.zeros(slots, tail_tokens, config.streams_width, dtype=dtype)
-        self.last = torch.zeros(slots, config.streams.count, config.hidden, dtype=dtype)
         self._block_tokens = config.indexer.block_tokens
         self._blank_history = (
             () if config.ngram is None else (config.ngram.reset_token,) * (config.ngram.ngram_tokens - 1)
@@ -107,8 +105,7 @@ class Sessions:
         self.pooled[:, there : there + blocks] = self.pooled[:, here : here + blocks]
         for pool in (self.states, self.conv_tails):
             pool[:, target] = pool[:, source]
-        for pool in (self.ngram_tails, self.last):
-            pool[target] = pool[source]
+        self.ngram_tails[target] = self.ngram_tails[source]
         self.histories[target] = self.histories[source]
 
 
