@@ -2,26 +2,25 @@
 
 import random
 
-from training.data.chat import tables
-from training.data.chat.tables import listed, table
 from training.data.chat.turns import Turn
+from training.data.lists import lines, listed, table
 from training.data.words import NOUNS
 
-_CAPITALS = table(tables.CAPITALS)
-_CONTINENTS = {country: row[0] for row in table(tables.CONTINENTS) for country in listed(row[1])}
-_COLOURS = table(tables.COLOURS)
-_ANIMALS = table(tables.ANIMALS)
-_LEGS = table(tables.LEGS) + [[row[0], row[2]] for row in table(tables.ANIMALS)]
-_OPPOSITES = table(tables.OPPOSITES)
-_PLURALS = table(tables.PLURALS)
-_PAST = table(tables.PAST)
-_UNITS = table(tables.UNITS)
-_DEFINITIONS = table(tables.DEFINITIONS)
-_EXPLANATIONS = table(tables.EXPLANATIONS)
-_SEQUENCES = {row[0]: listed(row[1]) for row in table(tables.SEQUENCES)}
-_SIZES = listed(tables.SIZES)
-_TRANSLATIONS = table(tables.TRANSLATIONS)
-NUMBER_WORDS = "zero one two three four five six seven eight nine ten eleven twelve".split()
+_CAPITALS = table("capitals")
+_CONTINENTS = {country: row[0] for row in table("continents") for country in listed(row[1])}
+_COLOURS = table("colours")
+_ANIMALS = table("animals")
+_LEGS = table("legs") + [[row[0], row[2]] for row in table("animals")]
+_OPPOSITES = table("opposites")
+_PLURALS = table("plurals")
+_PAST = table("past")
+_UNITS = table("units")
+_DEFINITIONS = table("definitions")
+_EXPLANATIONS = table("explanations")
+_SEQUENCES = {row[0]: listed(row[1]) for row in table("sequences")}
+_SIZES = listed(lines("sizes")[0])
+_TRANSLATIONS = table("translations")
+NUMBER_WORDS = listed("zero, one, two, three, four, five, six, seven, eight, nine, ten, eleven, twelve")
 
 
 def article(noun: str) -> str:

@@ -1,14 +1,14 @@
-"""Questions the model has no answer to, and how it says so: in correct English rather than with something made up."""
+"""Questions the model has no answer to, and how it says so: in correct English, with nothing made up."""
 
 import random
 
-from training.data.chat.tables import COLOURS, DEFINITIONS, table
 from training.data.chat.turns import Turn
+from training.data.lists import table
 from training.data.words import ADJECTIVES, CITIES, NAMES, NOUNS, VERBS
 
 UNKNOWN = "I do not know that. I am only a small model."
 UNABLE = "I am too small to do that. Ask me to count, to copy or to change code."
-_KNOWN = {row[0].split(" ")[-1] for row in table(DEFINITIONS) + table(COLOURS)}
+_KNOWN = {row[0].split(" ")[-1] for row in table("definitions") + table("colours")}
 _STRANGE = [noun for noun in NOUNS if noun not in _KNOWN | {"fruit", "color", "city", "town", "village"}]
 
 

@@ -17,7 +17,7 @@ CHUNK_ROWS = 64
 
 @dataclass(frozen=True, slots=True)
 class DeltaRows:
-    """Rows of windows: normed, scaled q; normed k; v [windows, rows, heads, dim]; g, beta [windows, rows, heads]."""
+    """Rows of windows: q normed and scaled, k normed, v [windows, rows, heads, dim]; g, beta without dim."""
 
     q: Tensor
     k: Tensor

@@ -19,7 +19,7 @@ SCORE_BLOCKS = 256
 
 
 def pool_blocks(raw: Tensor, gain: Tensor, eps: float, cos: Tensor, sin: Tensor) -> Tensor:
-    """Pooled keys [blocks, dim] from raw keys [blocks, block_tokens, dim]; cos, sin of the first positions."""
+    """Pooled keys [blocks, dim] of raw keys [blocks, block_tokens, dim]; cos, sin of the first positions."""
     total = raw[:, 0].float() + raw[:, 1].float()
     for place in range(2, raw.shape[1]):
         total += raw[:, place].float()

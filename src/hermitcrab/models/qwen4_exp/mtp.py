@@ -34,7 +34,7 @@ class DraftHead:
         self._mixer = read_mixer(source, "mtp.hyper_connection_mixer", config, path, injects=False)
 
     def __call__(self, streams: Tensor, embedded: Tensor, plan: Plan, sessions: Sessions) -> Tensor:
-        """Output streams, from the rows' [rows, streams, hidden] and the next tokens' embeddings [rows, hidden]."""
+        """Output streams of the rows' streams [rows, streams, hidden] and next embeddings [rows, hidden]."""
         rows, count, hidden = streams.shape
         normed = rms_norm(streams.reshape(rows, -1), self._hidden_gain, self._eps).to(self._dtype)
         token = rms_norm(embedded, self._embedding_gain, self._eps).to(self._dtype)

@@ -56,9 +56,9 @@ class Plan:
     """The rows of a forward, span after span.
 
     `positions`, `arena` int64 [rows]: absolute position, and row of the cache arenas. `padded` int64 [spans,
-    longest] gives each span's rows, its first row repeated behind its end, and `real` int64 [rows] the places of
-    the rows in it; both None if every span has one row. `is_prompt` chooses the prompt kernels; a prompt forward
-    has one span.
+    longest] gives each span's rows, its first row repeated behind its end, and `real` int64 [rows] the places
+    of the rows in it; both None if every span has one row. `is_prompt` chooses the prompt kernels; a prompt
+    forward has one span.
     """
 
     spans: tuple[Span, ...]
