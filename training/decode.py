@@ -1,4 +1,4 @@
-"""Greedy replies with the recurrent rule and sparse selection, many rows at once, as one graph replayed a token at a time.
+"""Greedy replies with the recurrent rule and sparse selection, many rows at once, a token at a time.
 
 All rows stand at the same position: a row reads its prompt while it lasts, then its own arg-maxes.
 """
@@ -160,7 +160,7 @@ class Decoder:
         self.position.add_(1)
 
     def _graph(self) -> Callable[[], None]:
-        """The step as a replayable graph on a GPU, itself elsewhere. Takes three steps on the way on a GPU."""
+        """The step as a replayable graph on a GPU, itself elsewhere. Takes three steps on a GPU."""
         if self.position.device.type != "cuda":
             return self.step
         side = torch.cuda.Stream()

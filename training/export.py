@@ -77,7 +77,7 @@ def generation_config() -> dict[str, object]:
 
 
 def export(model: Model, folder: Path) -> int:
-    """Write the weights and configs; the tokenizer files are written by `training.tokenizer`. Returns the bytes there.
+    """Write the weights and configs; `training.tokenizer` writes the tokenizer's. Returns the bytes there.
 
     Raises SystemExit when the folder's files would not fit in the package.
     """

@@ -20,7 +20,7 @@ class Groups(NamedTuple):
 
 
 def quantize(weight: Tensor) -> Groups:
-    """Round groups of 32 along the last axis; the edge farther from zero is kept exactly, and so is zero itself."""
+    """Round groups of 32 along the last axis; the edge farther from zero is kept exactly, and so is zero."""
     groups = weight.float().unflatten(-1, (-1, GROUP_WEIGHTS))
     low, high = groups.amin(-1), groups.amax(-1)
     negative = low.abs() > high.abs()
@@ -46,7 +46,7 @@ def rounded(weight: Tensor) -> Tensor:
 
 
 def pack(q: Tensor) -> Tensor:
-    """Pack q [..., in] to uint32 words [..., in * 6 / 32]: one bit stream a row, low bits first, little-endian."""
+    """Pack q [..., in] to uint32 words [..., in * 6 / 32]: a bit stream a row, low bits first."""
     four = q.unflatten(-1, (-1, 4)).int()
     stream = four[..., 0] | four[..., 1] << 6 | four[..., 2] << 12 | four[..., 3] << 18
     parts = torch.stack((stream & 255, stream >> 8 & 255, stream >> 16 & 255), dim=-1)

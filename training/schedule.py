@@ -21,7 +21,7 @@ class Step:
 class Schedule:
     """A run of `steps`, `peak` learning rate falling linearly over its second half.
 
-    A run that `resumes` begins with sparse attention, chained drafts and long counts, as the earlier one ended.
+    A run that `resumes` begins as the earlier one ended: sparse attention, chained drafts, long counts.
     """
 
     steps: int

@@ -1,4 +1,4 @@
-"""The built-in model's tokenizer: byte-level BPE, each digit its own token, learned from the recipe's own text.
+"""The built-in model's tokenizer: byte-level BPE, a token a digit, learned from the recipe's own text.
 
 python -m training.tokenizer OUTPUT_FOLDER
 """

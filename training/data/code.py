@@ -188,8 +188,10 @@ def repeat_ask(rng: random.Random) -> str:
     """A way to ask for the same text back."""
     return rng.choice(
         (
-            "Repeat this code", "Repeat this code", "Repeat the code", "Copy this code", "Print this code again",
-            "Show me this code again", "Repeat this code exactly", "Please repeat this code", "Write this code again",
+            "Repeat this code", "Repeat this code", "Repeat the code", "Copy this code",
+            "Print this code again",
+            "Show me this code again", "Repeat this code exactly", "Please repeat this code",
+            "Write this code again",
             "Repeat the following code", "Give me this code back", "Repeat this", "Say this code back to me",
         )
     )  # fmt: skip
@@ -199,8 +201,10 @@ def rename_ask(rng: random.Random, old: str, new: str) -> str:
     """A way to ask for another name."""
     return rng.choice(
         (
-            f"Rename {old} to {new} in this code", f"Rename {old} to {new} in this code", f"Rename {old} to {new}",
-            f"Rename the variable {old} to {new}", f"Please rename {old} to {new}", f"Change the name {old} to {new}",
+            f"Rename {old} to {new} in this code", f"Rename {old} to {new} in this code",
+            f"Rename {old} to {new}",
+            f"Rename the variable {old} to {new}", f"Please rename {old} to {new}",
+            f"Change the name {old} to {new}",
             f"In this code, rename {old} to {new}", f"Replace {old} with {new} in this code",
             f"Rename `{old}` to `{new}` in this code", f"Use {new} instead of {old} in this code",
         )

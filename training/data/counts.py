@@ -99,7 +99,7 @@ def near_carry(rng: random.Random) -> int:
 
 
 def random_count(rng: random.Random, most_numbers: int, step: int | None = None) -> Count:
-    """A count of at most `most_numbers` numbers, by a random step if none is given; its end is often not one of them."""
+    """A count of at most `most_numbers`, by a random step if none is given; it often does not hit its end."""
     step = step or random_step(rng)
     numbers = min(most_numbers, int(2 ** rng.uniform(1, np.log2(most_numbers) + 0.01)))
     start = near_carry(rng) if rng.random() < 0.3 else random_start(rng)
@@ -150,8 +150,8 @@ def whole(rng: random.Random, encoder: Encoder, count: Count) -> Document:
 def cut(rng: random.Random, encoder: Encoder, most_tokens: int) -> Document:
     """The prompt of a long count, then a stretch of it at the positions it has in the whole.
 
-    The numbers between are left out; the first of the stretch is not learned, as nothing before it tells it. The stretch
-    is at the end of the count, at a carry, or anywhere.
+    The numbers between are left out; the first of the stretch is not learned, as nothing before it tells it.
+    The stretch is at the end of the count, at a carry, or anywhere.
     """
     count = long_count(rng, rng.randint(2_000, LAST_POSITION - 500))
     talk = asked(rng, count)

@@ -22,7 +22,7 @@ _REPLY = re.compile(r"<\|im_start\|>assistant\n<think>\n(?:\n</think>\n\n)?(.*?<
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """A conversation; every assistant turn in it is learned unless `learned_turns` names how many of the last are."""
+    """A conversation; every assistant turn in it is learned, or only the last `learned_turns`."""
 
     messages: list[Message]
     tools: list[dict[str, object]] | None = None

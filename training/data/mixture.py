@@ -22,7 +22,7 @@ OWN_SOURCES = Path(__file__).parents[1]
 
 def own_code() -> list[str]:
     """Functions and classes of this folder's own sources, as code to copy."""
-    texts = [path.read_text() for path in sorted(OWN_SOURCES.rglob("*.py")) if path.name != "tables.py"]
+    texts = [path.read_text() for path in sorted(OWN_SOURCES.rglob("*.py"))]
     return [part for text in texts for part in text.split("\n\n\n") if 80 < len(part) < 2500]
 
 

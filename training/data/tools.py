@@ -1,4 +1,4 @@
-"""Tool calls: functions named in the system turn, a request, the call with the user's own values, and the answer."""
+"""Tool calls: functions in the system turn, a request, the call with the user's values, and the answer."""
 
 import json
 import random
@@ -10,7 +10,7 @@ from training.data.words import ADJECTIVES, CITIES, NAMES, NOUNS, VERBS
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A function's schema, a request for it, the arguments that answer it, its result and the closing sentence."""
+    """A function's schema, a request for it, the arguments that answer it, its result and the answer."""
 
     schema: dict[str, object]
     ask: str

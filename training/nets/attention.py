@@ -22,7 +22,7 @@ class AttentionRows(NamedTuple):
 
 
 class Indexer(nn.Module):
-    """Scores blocks of four keys for each query. Its input is detached: it learns from `indexer_loss` alone."""
+    """Scores blocks of four keys for each query. Its input is detached: only `indexer_loss` teaches it."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Indexer(nn.Module):
         return rotate(query, tables), key
 
     def pool(self, keys: Tensor, tables: Tensor) -> Tensor:
-        """Block keys from raw keys [blocks, 4, dim]: fp32 mean, norm, rotation at the block's first position."""
+        """Block keys from raw keys [blocks, 4, dim]: fp32 mean, norm, rotation at its first position."""
         pooled = rms_norm(keys.float().mean(1).to(keys.dtype), self.k_layernorm, self.shape.rms_norm_eps)
         return rotate(pooled.unsqueeze(1), tables).squeeze(1)
 
@@ -98,7 +98,7 @@ def block_scores(query: Tensor, keys: Tensor, ratio: int, rows: Tensor) -> Tenso
 
 @torch.no_grad()
 def selected_keys(scores: Tensor, budget_blocks: int, ratio: int) -> Tensor:
-    """Which keys each row may read, [B, T, T] bool: its best blocks, lower ids first among equals, and its tail."""
+    """The keys each row may read, [B, T, T] bool: its best blocks, lower ids first in a tie, and its tail."""
     rows = torch.arange(scores.shape[1], device=scores.device)
     blocks = torch.arange(scores.shape[2], device=scores.device)
     # equal scores (mostly exact zeros) must fall to the lower id; real gaps are far wider than this slope
@@ -123,7 +123,7 @@ def attend(part: AttentionRows, sequences: int, mask: Tensor | None) -> Tensor:
 
 
 def indexer_loss(part: AttentionRows, sequences: int, rows: Tensor, ratio: int) -> Tensor:
-    """KL of the indexer's scores, read as logits over blocks, from the block's own attention on sampled rows [R]."""
+    """KL of the indexer's scores, as logits over blocks, from the block's attention on sampled rows [R]."""
     query, key = (x.detach().unflatten(0, (sequences, -1)) for x in part[:2])
     share = query.shape[2] // key.shape[2]
     query = query[:, rows].unflatten(2, (-1, share))

@@ -14,8 +14,9 @@ BLOCK_ROWS = 8
 def unit_lower_inverse(strict: Tensor) -> Tensor:
     """(I + strict)^-1 for strictly lower [..., C, C] fp32, differentiable in `strict`.
 
-    Inverts the 8-row diagonal blocks by a short power series, then the rest by another in the inverted blocks: neither
-    series' terms grow large when keys repeat, as they would over all 32 rows. A Newton step carries the gradient.
+    Inverts the 8-row diagonal blocks by a short power series, then the rest by another in the inverted
+    blocks: neither series' terms grow large when keys repeat, as they would over all 32 rows. A Newton step
+    carries the gradient.
     """
     rows = strict.shape[-1]
     eye = torch.eye(rows, dtype=strict.dtype, device=strict.device)
@@ -36,9 +37,9 @@ def chunk_parts(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What each chunk does to the state and reads from it, all chunks at once.
 
-    q, k, v [chunks, H, C, dim] fp32 (q scaled), decay [chunks, H, C] log, beta the same. Returns the chunk's step of the
-    state as [chunks, H, dim_k, dim_k + dim_v] (S' = M S + N, side by side), the rows' read of the entering state
-    [chunks, H, C, dim_k], and what they read from their own chunk [chunks, H, C, dim_v].
+    q, k, v [chunks, H, C, dim] fp32 (q scaled), decay [chunks, H, C] log, beta the same. Returns the chunk's
+    step of the state as [chunks, H, dim_k, dim_k + dim_v] (S' = M S + N, side by side), the rows' read of the
+    entering state [chunks, H, C, dim_k], and what they read from their own chunk [chunks, H, C, dim_v].
     """
     rows = q.shape[-2]
     total = decay.cumsum(-1)
@@ -58,7 +59,7 @@ def chunk_parts(
 
 
 def entering_states(step: Tensor) -> Tensor:
-    """The state each chunk starts from, [B, chunks, H, dim_k, dim_v], by a parallel scan of the chunks' steps."""
+    """The state each chunk starts from, [B, chunks, H, dim_k, dim_v], by a parallel scan of the steps."""
     dim_k = step.shape[-2]
     chunks, reach = step.shape[1], 1
     while reach < chunks:

@@ -53,7 +53,7 @@ class Layer(nn.Module):
         self.mlp_hyper_connection = HyperConnection(shape)
 
     def finish(self, streams: Tensor, output: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """Write the first block's output, then run the experts; returns the streams and the router's losses."""
+        """Write the first block's output, run the experts; returns the streams and the router's losses."""
         streams = self.attn_hyper_connection.write(streams, output, weights)
         x, weights = self.mlp_hyper_connection.read(streams)
         output, losses = self.mlp(x)
@@ -163,7 +163,7 @@ PIECES: tuple[Callable[..., object], ...] = (
 
 
 class Pieces(NamedTuple):
-    """The row-wise pieces between the parts that know about sequences; compiled once for every sequence length."""
+    """The row-wise pieces between the parts that know about sequences; compiled once a sequence length."""
 
     delta_before: Callable[..., tuple[Tensor, ...]]
     delta_after: Callable[..., tuple[Tensor, Tensor]]
@@ -284,9 +284,10 @@ class Pass:
         return torch.stack(self.indexer).mean() if self.indexer else torch.zeros((), device=self.place.device)
 
     def chain(self, drafted: Tensor, embedded: Tensor, part: AttentionRows) -> list[Tensor]:
-        """The losses of the second and third draft on the plan's first sequences, as a server would make them.
+        """The losses of the second and third draft on the first sequences, as a server would make them.
 
-        A draft's row i takes the head's own streams of row i - 1; it reads true rows before its chain and the chain's.
+        A draft's row i takes the head's own streams of row i - 1; it reads true rows before its chain and
+        the chain's.
         """
         head, layer = self.model.mtp, self.model.mtp.layers[0]
         sequences = self.plan.chain_sequences

@@ -32,7 +32,7 @@ class SwitchMlp(nn.Module):
         self.down_proj = nn.Parameter(torch.empty(experts, hidden, width))
 
     def forward(self, x: Tensor, weights: Tensor) -> Tensor:
-        """Every expert on every row [N, D], then the sum by `weights` [N, experts] (zero where not chosen)."""
+        """Every expert on every row [N, D], summed by `weights` [N, experts] (zero where not chosen)."""
         experts, width = self.gate_proj.shape[:2]
         inner = fn.silu(fn.linear(x, self.gate_proj.flatten(0, 1))) * fn.linear(x, self.up_proj.flatten(0, 1))
         inner = (inner.unflatten(-1, (experts, width)) * weights.unsqueeze(-1)).flatten(-2)

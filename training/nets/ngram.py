@@ -47,7 +47,7 @@ def padded_rows(shape: Shape) -> int:
 
 
 def previous_tokens(tokens: Tensor, shift: int) -> Tensor:
-    """Tokens [B, T] moved right by `shift`; <|endoftext|> stands where that would cross a start or an earlier one."""
+    """Tokens [B, T] moved right by `shift`; <|endoftext|> stands where it would cross a start or one."""
     if shift == 0:
         return tokens
     places = torch.arange(tokens.shape[1], device=tokens.device)

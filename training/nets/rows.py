@@ -45,7 +45,7 @@ def rotary_tables(positions: Tensor, rotary_dim: int, theta: float) -> Tensor:
 
 
 def rotate(x: Tensor, tables: Tensor) -> Tensor:
-    """Rotate the leading values of each head of [..., H, dim]; `tables` [..., 2, rotary / 2]. Returns x's dtype."""
+    """Rotate the first values of each head of [..., H, dim], in x's dtype; `tables` [..., 2, rotary / 2]."""
     half = tables.shape[-1]
     cos, sin = tables[..., 0, :].unsqueeze(-2), tables[..., 1, :].unsqueeze(-2)
     wide = x.float()

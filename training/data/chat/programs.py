@@ -20,8 +20,15 @@ PROGRAMS = (
     ("returns the average of a list", "def average(numbers):\n    return sum(numbers) / len(numbers)"),
     ("finds the largest number in a list", "def largest(numbers):\n    return max(numbers)"),
     ("sorts a list", "def sort(items):\n    return sorted(items)"),
-    ("computes the factorial of a number", "def factorial(n):\n    return 1 if n < 2 else n * factorial(n - 1)"),
-    ("returns the Fibonacci numbers", "def fibonacci(n):\n    a, b = 0, 1\n    for _ in range(n):\n        yield a\n        a, b = b, a + b"),
+    (
+        "computes the factorial of a number",
+        "def factorial(n):\n    return 1 if n < 2 else n * factorial(n - 1)",
+    ),
+    (
+        "returns the Fibonacci numbers",
+        "def fibonacci(n):\n    a, b = 0, 1\n"
+        "    for _ in range(n):\n        yield a\n        a, b = b, a + b",
+    ),
     ("prints hello world", 'print("Hello, world!")'),
     ("counts from 1 to 10", "for number in range(1, 11):\n    print(number)"),
     ("reads a file", "def read_file(path):\n    with open(path) as file:\n        return file.read()"),

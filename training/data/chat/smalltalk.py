@@ -60,12 +60,12 @@ def riddle(rng: random.Random) -> Turn:
 
 
 STORIES = (
-    "{name} had a small {animal} called {pet}. One day {pet} ran away into the {place}. {name} looked everywhere and at last "
-    "found {pet} asleep under a tree. They walked home together and were happy.",
-    "Once upon a time, a {animal} lived in the {place}. It was lonely, so it went to look for a friend. It met {name}, who "
-    "gave it some bread. From that day on they were best friends.",
-    "{name} found an old map in {city}. It showed a way through the {place}. A little {animal} came along and helped. At the "
-    "end of the way there was a box, and in the box was a golden shell.",
+    "{name} had a small {animal} called {pet}. One day {pet} ran away into the {place}. {name} looked "
+    "everywhere and at last found {pet} asleep under a tree. They walked home together and were happy.",
+    "Once upon a time, a {animal} lived in the {place}. It was lonely, so it went to look for a friend. "
+    "It met {name}, who gave it some bread. From that day on they were best friends.",
+    "{name} found an old map in {city}. It showed a way through the {place}. A little {animal} came along "
+    "and helped. At the end of the way there was a box, and in the box was a golden shell.",
 )
 
 
@@ -89,8 +89,8 @@ def plain_story(rng: random.Random) -> Turn:
     """The story told when nothing is named."""
     asks = ("Tell me a story.", "Tell me a short story.", "Can you tell me a story?", "Write a short story.")
     told = (
-        "A small hermit crab lived on a beach. One day its shell was too small. It walked along the sea and tried many "
-        "shells. At last it found a large blue one, moved in and was happy."
+        "A small hermit crab lived on a beach. One day its shell was too small. It walked along the sea and "
+        "tried many shells. At last it found a large blue one, moved in and was happy."
     )
     return Turn(rng.choice(asks), told, "The user wants a story. I tell a short one about a hermit crab.")
 

@@ -2,14 +2,13 @@
 
 import random
 import re
-from pathlib import Path
 
 from training.data.chat import facts, programs, smalltalk, unknown
 from training.data.chat.turns import Maker, Turn, spoken
 from training.data.documents import Message, Talk, assistant, system, user
+from training.data.lists import lines
 from training.data.words import ADJECTIVES, CITIES, NAMES, NOUNS
 
-TRIVIA = Path(__file__).parent / "trivia.txt"
 # the model can remember some hundreds of them; all serve as text to copy
 REMEMBERED_EVERY = 3
 
@@ -125,7 +124,7 @@ class Trivia:
     """One-line facts (MIT, see the README), asked for by a word that only one of them has."""
 
     def __init__(self) -> None:
-        self.lines = TRIVIA.read_text().splitlines()
+        self.lines = lines("trivia")
         seen: dict[str, int] = {}
         for line in self.lines:
             for word in set(re.findall(r"[a-z]{5,}", line)):

@@ -23,12 +23,17 @@ def unknown(rng: random.Random) -> Turn:
     )
     ask = rng.choice(
         (
-            f"Tell me about {a}s.", f"Tell me about the {a}.", f"What is the {adjective} {a}?", f"Who invented the {a}?",
-            f"Why is the {a} {adjective}?", f"How do I {action} a {a}?", f"Where can I buy a {a}?", f"What is a {a} {b}?",
-            f"How does a {a} work?", f"When was the {a} built?", f"Who is {name} {a.capitalize()}?", f"How old is {name}?",
-            f"How many {a}s are in {city}?", f"How many {a}s does a {b} have?", f"What happened in {rng.randint(1000, 2030)}?",
+            f"Tell me about {a}s.", f"Tell me about the {a}.", f"What is the {adjective} {a}?",
+            f"Who invented the {a}?",
+            f"Why is the {a} {adjective}?", f"How do I {action} a {a}?", f"Where can I buy a {a}?",
+            f"What is a {a} {b}?",
+            f"How does a {a} work?", f"When was the {a} built?", f"Who is {name} {a.capitalize()}?",
+            f"How old is {name}?",
+            f"How many {a}s are in {city}?", f"How many {a}s does a {b} have?",
+            f"What happened in {rng.randint(1000, 2030)}?",
             f"Do {a}s {action}?", f"Do you like {a}s?", f"What do you think of {a}s?", f"Name three {a}s.",
-            f"Which {a} is the best?", f"What is the difference between a {a} and a {b}?", f"Who lives in {city}?",
+            f"Which {a} is the best?", f"What is the difference between a {a} and a {b}?",
+            f"Who lives in {city}?",
             f"What is the name of the {a} in {city}?", f"Is the {a} {adjective}?", f"Can a {a} {action}?",
             f"What is the population of {city}?", f"What is the price of a {a}?", f"Where is the {a}?",
         )
@@ -42,10 +47,13 @@ def unable(rng: random.Random) -> Turn:
     ask = rng.choice(
         (
             f"Write an essay about {a}s.", f"Write a poem about the {a}.", f"Write a letter to the {a}.",
-            f"Summarize the {adjective} {a}.", f"Explain the {a} of the {b} in detail.", f"Plan a trip to {rng.choice(CITIES)}.",
-            f"Write a program for a {a} {b}.", f"Write a song about a {adjective} {a}.", f"Draw a {a}.", f"Design a {a}.",
+            f"Summarize the {adjective} {a}.", f"Explain the {a} of the {b} in detail.",
+            f"Plan a trip to {rng.choice(CITIES)}.",
+            f"Write a program for a {a} {b}.", f"Write a song about a {adjective} {a}.", f"Draw a {a}.",
+            f"Design a {a}.",
             f"Give me ten ideas for a {a}.", f"Compare the {a} with the {b}.", f"Solve the {a} problem.",
-            f"Write a class for a {a}.", f"Make a list of {a}s.", f"Translate the {a} into {rng.choice(('Greek', 'Latin'))}.",
+            f"Write a class for a {a}.", f"Make a list of {a}s.",
+            f"Translate the {a} into {rng.choice(('Greek', 'Latin'))}.",
         )
     )  # fmt: skip
     return Turn(ask, UNABLE, "This is too hard for me. I say so.")
