@@ -1,189 +1,250 @@
-"""What the exported weights do: counts, tasks, draft hits and held-out loss, all with weights as read back from 6 bits.
+"""What a checkpoint does when Hermitcrab serves it: counts, tasks, drafts that stand, and held-out loss.
 
-python -m training.evaluate --tokenizer FOLDER --weights FOLDER --out REPORT.json
+python -m training.evaluate [FOLDER] [--out REPORT.json]
 """
 
 import argparse
+import hashlib
 import json
+import platform
 import random
+import subprocess
+import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from training.checkpoint import load_weights
+from hermitcrab.assemble import builtin_directory
+from hermitcrab.models.qwen4_exp.checkpoint import Checkpoint
+from hermitcrab.models.registry import family_of
+from training.data import counts
 from training.data.counts import Count, long_count, phrase, random_count
 from training.data.documents import Document, Encoder, Talk, user
-from training.data.mixture import LOOKAHEAD_TOKENS, Mixture
-from training.decode import Decoder
-from training.export import is_quantized
-from training.nets.model import Batch, Model, Pass, Plan, pieces
-from training.quantize import rounded
-from training.shape import BUILTIN, END_OF_TEXT_ID, IM_END_ID
+from training.data.mixture import Mixture
+from training.heldout import Judge
+from training.replies import Ask, DraftCount, Reply, replies
 
+# never a seed of a training run, which are small
 HELD_OUT_SEED = 987_654_321
-LONG_CAPACITY_TOKENS = 20_480
-TASK_CAPACITY_TOKENS = 2_048
 TASK_KINDS = ("code", "own", "copy", "tool", "chat", "trivia")
 LOSS_KINDS = ("count", *TASK_KINDS)
+MOST_NUMBERS = 120
+LONG_ROWS, SHORT_ROWS = 20_480, 2_048
+SESSIONS = 16
+# a reply that goes on for so long past the right one does not end by itself
+SLACK_TOKENS = 32
+SHOWN_FAILURES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """One greedy reply against the one right answer."""
+class Sizes:
+    """How much of each kind is asked."""
 
-    ask: str
-    is_exact: bool
-    reply_tokens: int
-    first_wrong: int | None
-    said: str
-
-
-def load_model(folder: Path, device: torch.device, dtype: torch.dtype) -> Model:
-    """The model as a reader of the export sees it."""
-    model = Model(BUILTIN).to(torch.bfloat16)
-    load_weights(model, folder)
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if is_quantized(name, weight):
-                weight.copy_(rounded(weight))
-    return model.to(device=device, dtype=dtype).requires_grad_(requires_grad=False)
+    long: int
+    short: int
+    tasks: int
+    documents: int
 
 
 class Examiner:
-    """Asks one model, greedily and without drafts."""
+    """Asks one checkpoint and compares its replies with the right ones, token by token."""
 
-    def __init__(self, model: Model, encoder: Encoder) -> None:
-        self.model, self.encoder = model, encoder
-        self.device = model.lm_head.weight.device
+    def __init__(self, checkpoint: Checkpoint, encoder: Encoder) -> None:
+        self._checkpoint, self._encoder = checkpoint, encoder
 
-    def ask(self, talks: list[Talk], answers: list[list[int]], capacity_tokens: int) -> list[Reply]:
-        """The replies to the talks, each compared with its answer's ids (the end token included)."""
-        decoder = Decoder(self.model, [self.encoder.prompt(talk).tolist() for talk in talks], capacity_tokens)
-        return [
-            self._compare(talk, said, answer)
-            for talk, said, answer in zip(talks, decoder.run(), answers, strict=True)
-        ]
-
-    def _compare(self, talk: Talk, said: list[int], answer: list[int]) -> Reply:
-        wrong = next(
-            (i for i, pair in enumerate(zip(said, answer, strict=False)) if pair[0] != pair[1]), None
-        )
-        if wrong is None and len(said) != len(answer):
-            wrong = min(len(said), len(answer))
-        shown = self.encoder.tokenizer.decode(
-            said[: 40 if wrong is None else wrong + 20][-60:], skip_special_tokens=False
-        )
-        return Reply(str(talk.messages[-1]["content"])[:100], wrong is None, len(said), wrong, shown)
-
-    def counts(self, counts: list[Count], rng: random.Random | None, capacity_tokens: int) -> list[Reply]:
+    def counts(self, found: Sequence[Count], rng: random.Random | None, *, rows: int) -> dict[str, object]:
         """Counts without thinking; asked in many ways with an rng, plainly without."""
-        talks = [
-            Talk([user(phrase(rng, one) if rng else f"Count from {one.start} to {one.end}")])
-            for one in counts
-        ]
-        answers = [[*self.encoder.digits(one.text()).tolist(), IM_END_ID] for one in counts]
-        return self.ask(talks, answers, capacity_tokens)
+        asks = []
+        for one in found:
+            words = phrase(rng, one) if rng else f"Count from {one.start} to {one.end}"
+            if not rng and one.step != 1:
+                words += f" by {abs(one.step)}"
+            asks.append(self._ask(Talk([user(words)]), self._encoder.digits(one.text()).tolist()))
+        return self._figures(asks, rows=rows)
 
-    def tasks(self, kind: str, count: int) -> list[Reply]:
-        """First replies of held-out talks of a kind."""
-        mixture = Mixture(self.encoder, HELD_OUT_SEED)
-        talks, answers = [], []
-        while len(talks) < count:
+    def tasks(self, kind: str, count: int) -> dict[str, object]:
+        """First replies of new talks of a kind."""
+        mixture = Mixture(self._encoder, HELD_OUT_SEED)
+        asks: list[Ask] = []
+        while len(asks) < count:
             talk = mixture.talk(kind)
             first = next(i for i, message in enumerate(talk.messages) if message["role"] == "assistant")
-            whole = self.encoder.talk(Talk(talk.messages[: first + 1], talk.tools, talk.thinks, talk.effort))
-            learned = np.flatnonzero(whole.weights)
-            if len(whole.ids) < TASK_CAPACITY_TOKENS - 64:
-                talks.append(Talk(talk.messages[:first], talk.tools, talk.thinks, talk.effort))
-                answers.append(whole.ids[learned].tolist())
-        return self.ask(talks, answers, TASK_CAPACITY_TOKENS)
+            whole = self._encoder.talk(Talk(talk.messages[: first + 1], talk.tools, talk.thinks, talk.effort))
+            if len(whole.ids) + 2 * SLACK_TOKENS <= SHORT_ROWS:
+                answer = whole.ids[np.flatnonzero(whole.weights)].tolist()[:-1]
+                asks.append(
+                    self._ask(Talk(talk.messages[:first], talk.tools, talk.thinks, talk.effort), answer)
+                )
+        return self._figures(asks, rows=SHORT_ROWS)
 
-    def losses(self, kind: str, sequences: int) -> dict[str, float]:
-        """Loss and share of right arg-maxes a learned token of held-out text; depth 0 is the trunk, 1 to 3 the drafts.
+    def _ask(self, talk: Talk, answer: list[int]) -> Ask:
+        prompt = tuple(self._encoder.prompt(talk).tolist())
+        shown = str(talk.messages[-1]["content"])[:100]
+        return Ask(prompt, tuple(answer), len(answer) + 1 + SLACK_TOKENS, shown)
 
-        A draft's share is its hit rate given that the drafts before it landed.
-        """
-        mixture = Mixture(self.encoder, HELD_OUT_SEED + 1)
-        found = [packed(mixture, kind, TASK_CAPACITY_TOKENS) for _ in range(sequences)]
-        batch = Batch(
-            torch.stack([torch.from_numpy(one.ids).long() for one in found]).to(self.device),
-            torch.stack([torch.from_numpy(one.weights) for one in found]).to(self.device),
-            torch.stack([torch.from_numpy(one.positions[:TASK_CAPACITY_TOKENS]).long() for one in found]).to(
-                self.device
-            ),
+    def _figures(self, asks: Sequence[Ask], *, rows: int) -> dict[str, object]:
+        started_s = time.monotonic()
+        sessions = min(SESSIONS, len(asks))
+        found, depths = replies(
+            self._checkpoint, asks, eos_ids=self._checkpoint.eos_ids, sessions=sessions, session_rows=rows
         )
-        plan = Plan(budget_blocks=BUILTIN.budget_blocks, chain_sequences=sequences)
-        with torch.no_grad():
-            losses = Pass(self.model, pieces(compiled=False), batch, plan).losses()
-        figures: dict[str, float] = {}
-        for depth, triple in enumerate((losses.token, *losses.drafts)):
-            total, weight, right = triple.tolist()
-            figures |= {f"loss_{depth}": round(total / weight, 5), f"right_{depth}": round(right / weight, 5)}
-        return figures
+        pairs = list(zip(asks, found, strict=True))
+        wrong = [self._failure(ask, reply) for ask, reply in pairs if not is_exact(ask, reply)]
+        return {
+            "asked": len(asks),
+            "exact": len(asks) - len(wrong),
+            "ended_by_themselves": sum(reply.ended_by_itself for reply in found),
+            "reply_tokens": sum(reply.reply_tokens for reply in found),
+            "tokens_a_round": ratio(
+                sum(reply.reply_tokens for reply in found), sum(reply.rounds for reply in found)
+            ),
+            "drafts": draft_figures(depths),
+            "failures": wrong[:SHOWN_FAILURES],
+            "seconds": round(time.monotonic() - started_s, 1),
+        }
+
+    def _failure(self, ask: Ask, reply: Reply) -> dict[str, object]:
+        at = next(
+            (i for i, (said, right) in enumerate(zip(reply.ids, ask.answer, strict=False)) if said != right),
+            min(len(reply.ids), len(ask.answer)),
+        )
+        near = slice(max(0, at - 20), at + 20)
+        decode = self._encoder.tokenizer.decode
+        return {
+            "ask": ask.shown,
+            "wrong_at_token": at,
+            "said": decode(list(reply.ids[near]), skip_special_tokens=False),
+            "right": decode(list(ask.answer[near]), skip_special_tokens=False),
+        }
 
 
-def packed(mixture: Mixture, kind: str, length_tokens: int) -> Document:
-    """Documents of one kind, packed to a sequence with its look-ahead."""
-    found: list[Document] = []
-    while sum(len(one.ids) + 1 for one in found) < length_tokens + LOOKAHEAD_TOKENS:
-        found.append(mixture.document(length_tokens, kind))
-    end = length_tokens + LOOKAHEAD_TOKENS
-    ids = np.concatenate([np.append(one.ids, END_OF_TEXT_ID) for one in found])[:end].astype(np.int32)
-    weights = np.concatenate([np.append(one.weights, 0.0) for one in found])[:end].astype(np.float32)
-    return Document(ids, weights, np.arange(end, dtype=np.int32))
+def is_exact(ask: Ask, reply: Reply) -> bool:
+    """True if the reply is the right one and ended where that ends."""
+    return reply.ended_by_itself and reply.ids == ask.answer
+
+
+def ratio(part: float, whole: float) -> float | None:
+    """Their quotient, None of nothing."""
+    return round(part / whole, 4) if whole else None
+
+
+def draft_figures(depths: Sequence[DraftCount]) -> dict[str, object]:
+    """Shares of drafts that stood, in all and by depth; `given_earlier` is of those whose earlier ones did."""
+    figures: dict[str, object] = {
+        "share": ratio(sum(depth.stood for depth in depths), sum(depth.drafted for depth in depths))
+    }
+    for number, depth in enumerate(depths, start=1):
+        figures[f"depth_{number}"] = asdict(depth) | {
+            "share": ratio(depth.stood, depth.drafted),
+            "given_earlier": ratio(depth.stood, depth.reached),
+        }
+    return figures
+
+
+def held_out(mixture: Mixture, kind: str) -> Document:
+    """A document of the kind that has every position up to its end."""
+    if kind == "count":
+        return counts.whole(mixture.rng, mixture.encoder, random_count(mixture.rng, MOST_NUMBERS))
+    return mixture.encoder.talk(mixture.talk(kind))
+
+
+def losses(checkpoint: Checkpoint, encoder: Encoder, documents: int) -> dict[str, object]:
+    """Loss of each kind, over as many documents of it."""
+    judge = Judge(checkpoint, longest_tokens=SHORT_ROWS)
+    figures: dict[str, object] = {}
+    for kind in LOSS_KINDS:
+        mixture = Mixture(encoder, HELD_OUT_SEED + 1)
+        found: list[Document] = []
+        while len(found) < documents:
+            document = held_out(mixture, kind)
+            if len(document.ids) <= SHORT_ROWS:
+                found.append(document)
+        figures[kind] = asdict(judge.judge(found))
+    return figures
 
 
 def long_counts(count: int) -> list[Count]:
-    """The count to 4000 and others as long, the same each time."""
+    """The count to 4000, then others about as long, the same each time."""
     rng = random.Random(HELD_OUT_SEED)
-    fixed = [Count(1, 4000, 1), Count(1, 1000, 1), Count(1, 2000, 1), Count(0, 3000, 1), Count(1, 3999, 1)]
-    fixed += [Count(500, 4000, 1), Count(1, 3000, 1), Count(9000, 12000, 1)]
-    return (fixed + [long_count(rng, rng.randint(4_000, 20_000)) for _ in range(count)])[:count]
+    return ([Count(1, 4000, 1)] + [long_count(rng, rng.randint(4_000, 20_000)) for _ in range(count)])[:count]
 
 
-def summary(replies: list[Reply], *, failures: int = 8) -> dict[str, object]:
-    """How many were exact, and the first that were not."""
-    wrong = [asdict(reply) for reply in replies if not reply.is_exact]
-    return {"asked": len(replies), "exact": len(replies) - len(wrong), "failures": wrong[:failures]}
+def report(checkpoint: Checkpoint, encoder: Encoder, sizes: Sizes) -> dict[str, object]:
+    """Every figure of the evaluation, printed as it is found."""
+    examiner, rng = Examiner(checkpoint, encoder), random.Random(HELD_OUT_SEED)
+    found: dict[str, object] = {}
+
+    def note(name: str, figures: dict[str, object]) -> None:
+        found[name] = figures
+        print(name, json.dumps(figures), flush=True)
+
+    note("losses", losses(checkpoint, encoder, sizes.documents))
+    for kind in TASK_KINDS:
+        note(kind, examiner.tasks(kind, sizes.tasks))
+    ranges = [random_count(rng, MOST_NUMBERS) for _ in range(sizes.short)]
+    note("short_counts", examiner.counts(ranges, rng, rows=SHORT_ROWS))
+    for place, one in enumerate(long_counts(sizes.long)):
+        name = "count_1_to_4000" if place == 0 else f"long_count_{place}"
+        asked = {"start": one.start, "end": one.end, "step": one.step}
+        note(name, asked | examiner.counts([one], None, rows=LONG_ROWS))
+    return found
 
 
-def report(examiner: Examiner, *, long: int, short: int, tasks: int, sequences: int) -> dict[str, object]:
-    """Every figure of the evaluation."""
-    started_s = time.monotonic()
-    rng = random.Random(HELD_OUT_SEED)
-    found: dict[str, object] = {"losses": {kind: examiner.losses(kind, sequences) for kind in LOSS_KINDS}}
-    found["tasks"] = {kind: summary(examiner.tasks(kind, tasks)) for kind in TASK_KINDS}
-    ranges = [random_count(rng, 200) for _ in range(short)]
-    found["short_counts"] = summary(examiner.counts(ranges, rng, TASK_CAPACITY_TOKENS))
-    if long:
-        replies = examiner.counts(long_counts(long), None, LONG_CAPACITY_TOKENS)
-        found["long_counts"] = summary(replies, failures=long)
-        found["count_to_4000"] = asdict(replies[0])
-    return found | {"evaluation_s": round(time.monotonic() - started_s, 1)}
+def cpu_name() -> str:
+    """The processor's model name."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    named = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.machine()
+
+
+def git(*arguments: str) -> str:
+    """What git says about the recipe's own repository; nothing if it is in none."""
+    command = ["git", "-C", str(Path(__file__).parent), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def circumstances(folder: Path) -> dict[str, object]:
+    """What was run, on what, with which weights."""
+    return {
+        "command": " ".join(["python -m training.evaluate", *sys.argv[1:]]),
+        "commit": git("rev-parse", "HEAD") or None,
+        "changed_files": git("status", "--porcelain", "--", ":/training", ":/src").splitlines(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "dtype": "float32",
+        "threads": torch.get_num_threads(),
+        "machine": cpu_name(),
+        "checkpoint_sha256": hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest(),
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tokenizer", type=Path, required=True)
-    parser.add_argument("--weights", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--long", type=int, default=32, help="long counts, the one to 4000 first")
-    parser.add_argument("--short", type=int, default=256, help="random counts of up to 200 numbers")
+    parser.add_argument("folder", type=Path, nargs="?", default=builtin_directory(), help="an exported model")
+    parser.add_argument("--out", type=Path, help="where the report goes, as JSON")
+    parser.add_argument("--long", type=int, default=3, help="long counts, the one to 4000 first")
+    parser.add_argument("--short", type=int, default=128, help="counts of up to 120 numbers")
     parser.add_argument("--tasks", type=int, default=64, help="talks of each kind")
-    parser.add_argument("--sequences", type=int, default=8, help="held-out sequences of each kind")
+    parser.add_argument("--documents", type=int, default=32, help="held-out documents of each kind")
     given = parser.parse_args()
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    examiner = Examiner(load_model(given.weights, device, dtype), Encoder(given.tokenizer))
-    found = report(examiner, long=given.long, short=given.short, tasks=given.tasks, sequences=given.sequences)
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(json.dumps(found, indent=1) + "\n")
-    print(json.dumps({key: value for key, value in found.items() if key != "tasks"}, indent=None))
-    for kind, figures in found["tasks"].items():
-        print(kind, figures["exact"], "of", figures["asked"])
+    torch.set_num_threads(1)
+    started_s = time.monotonic()
+    sizes = Sizes(given.long, given.short, given.tasks, given.documents)
+    found = report(family_of(given.folder).load(given.folder, None), Encoder(given.folder), sizes)
+    whole = circumstances(given.folder) | {
+        "sizes": asdict(sizes),
+        "held_out_seed": HELD_OUT_SEED,
+        "seconds": round(time.monotonic() - started_s, 1),
+        "figures": found,
+    }
+    if given.out:
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        given.out.write_text(json.dumps(whole, indent=1) + "\n")
 
 
 if __name__ == "__main__":
