@@ -133,7 +133,7 @@ def ratio(part: float, whole: float) -> float | None:
 
 
 def draft_figures(depths: Sequence[DraftCount]) -> dict[str, object]:
-    """Shares of drafts that stood, in all and by depth; `given_earlier` is of those whose earlier ones did."""
+    """Shares of drafts that stood, in all and by depth; `given_earlier` of those whose earlier ones did."""
     figures: dict[str, object] = {
         "share": ratio(sum(depth.stood for depth in depths), sum(depth.drafted for depth in depths))
     }
