@@ -26,8 +26,8 @@ torch.set_num_threads(1)
 RESET = 2
 
 # The tiny models' logits have a standard deviation near 0.45. Two float32 implementations sum in different
-# orders, and up to 8 layers of random weights multiply what that makes: 1e-4 at most was seen. Another position,
-# selected block, expert or epsilon moves some logit by more than 0.05. Holds for every logit.
+# orders, and up to 8 layers of random weights multiply what that makes: 1e-4 at most was seen. Another
+# position, selected block, expert or epsilon moves some logit by more than 0.05. Holds for every logit.
 FLOAT32_LOGITS = 5e-4
 
 # bfloat16 keeps 8 bits, and a rounded router logit may choose another expert, which moves a whole row; so the

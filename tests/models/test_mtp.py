@@ -1,0 +1,162 @@
+"""The draft head through the real backend against the reference's chain, after prompts and after windows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from model_bench import FLOAT32_LOGITS, RESET, furthest, text_with_resets
+from torch import Tensor
+
+from hermitcrab.core.backend import DraftRequest, SlotId, Window
+from hermitcrab.engine.backend import Limits, TorchBackend
+from hermitcrab.kernels.linear import choose_path
+from hermitcrab.models.qwen4_exp.checkpoint import Checkpoint, load_checkpoint
+from hermitcrab.models.qwen4_exp.model import Model
+from hermitcrab.models.qwen4_exp.reference import Reference
+from hermitcrab.models.qwen4_exp.state import Sessions
+from hermitcrab.models.qwen4_exp.tiny import SHAPES, Layout, tiny_config, write_tiny
+from hermitcrab.sampling.params import Sampling
+
+DEPTH = 3
+GREEDY = Sampling()
+
+
+class HeardModel(Model):
+    """The model, keeping what the draft head's rows gave: logits [rows, vocabulary] a forward."""
+
+    heard: list[Tensor]
+
+    def draft_logits(self, streams: Tensor) -> Tensor:
+        logits = super().draft_logits(streams)
+        self.heard.append(logits.clone())
+        return logits
+
+
+@dataclass
+class Drafting:
+    """A backend with a draft head, and each slot's text: rows in its session, then the pending token."""
+
+    model: HeardModel
+    backend: TorchBackend
+    texts: dict[int, list[int]] = field(default_factory=dict)
+
+    def prompt(self, slot: int, tokens: Sequence[int], pending: int) -> None:
+        self.backend.prefill(SlotId(slot), 0, tokens)
+        self.texts[slot] = [*tokens, pending]
+
+    def draft(
+        self, slots: Sequence[int], depth: int, absorbed: dict[int, int]
+    ) -> dict[int, tuple[Tensor, tuple[int, ...]]]:
+        """Absorb each slot's last rows and draft; by slot, logits [depth, vocabulary] and drafts."""
+        requests = []
+        for slot in slots:
+            line, count = self.texts[slot], absorbed[slot]
+            position = len(line) - 1 - count
+            requests.append(DraftRequest(SlotId(slot), position, tuple(line[position + 1 :]), depth, GREEDY))
+        self.model.heard = []
+        drafts = self.backend.draft(requests)
+        return {
+            slot: (torch.stack([logits[place] for logits in self.model.heard]), drafts[place])
+            for place, slot in enumerate(slots)
+        }
+
+    def window(self, slot: int, tokens: Sequence[int], keep: int, pending: int) -> None:
+        """Verify a window behind the pending token and keep its first rows; `pending` is the next token."""
+        line = self.texts[slot]
+        self.backend.verify([Window(SlotId(slot), len(line) - 1, (line[-1], *tokens), GREEDY)])
+        self.backend.keep(SlotId(slot), keep)
+        line += [*tokens[: keep - 1], pending]
+
+
+@pytest.fixture(scope="module", params=["default", "wide", "deep", "sixbit"])
+def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    path = tmp_path_factory.mktemp(request.param)
+    if request.param == "sixbit":
+        write_tiny(path, layout=Layout.MLX, bits=6, seed=15)
+    else:
+        write_tiny(path, config=tiny_config(**SHAPES[request.param]), seed=15)
+    return load_checkpoint(path)
+
+
+@pytest.fixture(scope="module")
+def reference(checkpoint: Checkpoint) -> Reference:
+    return Reference(checkpoint)
+
+
+@pytest.fixture
+def drafting(checkpoint: Checkpoint) -> Drafting:
+    rows = (192, 192)
+    model = HeardModel(
+        checkpoint, dtype=torch.float32, context_rows=max(rows), path=choose_path(torch.float32)
+    )
+    limits = Limits(row_limit=16, window_rows=1 + DEPTH, draft_depth=DEPTH, prompt_pass_rows=256)
+    backend = TorchBackend(model, Sessions(checkpoint.config, rows, torch.float32), limits, threads=1)
+    return Drafting(model, backend)
+
+
+def expected_chain(reference: Reference, line: Sequence[int], depth: int) -> Tensor:
+    """Logits [depth, vocabulary] after `line`, whose last token is pending."""
+    return reference.drafts(reference.text(line[:-1]).streams, line[1:], depth)
+
+
+# one token; below the budget; a whole chunk; one row into the second and third chunk
+@pytest.mark.parametrize("rows", [1, 2, 11, 64, 65, 129])
+def test_drafts_after_a_prompt_are_the_references(
+    drafting: Drafting, reference: Reference, rows: int
+) -> None:
+    line = text_with_resets(rows + 1, seed=31, resets=[rows // 2] if rows > 2 else [])
+    drafting.prompt(0, line[:-1], line[-1])
+    logits, drafts = drafting.draft([0], DEPTH, {0: 1})[0]
+    expected = expected_chain(reference, line, DEPTH)
+    assert furthest(logits, expected) < FLOAT32_LOGITS
+    assert drafts == tuple(expected.argmax(-1).tolist())
+
+
+@pytest.mark.parametrize("start", [9, 62])
+def test_drafts_after_windows_with_rejected_drafts_are_the_references(
+    drafting: Drafting, reference: Reference, start: int
+) -> None:
+    """Rejected rows include ones that end an indexer block, and leave provisional rows of the head behind."""
+    tokens = text_with_resets(start + 40, seed=32, resets=(4, start + 3))
+    drafting.prompt(0, tokens[:start], tokens[start])
+    drafting.draft([0], DEPTH, {0: 1})
+    for keep, depth in ((1, 3), (4, 1), (2, 3), (3, 2), (1, 3), (4, 3), (2, 0), (1, 3)):
+        end = len(drafting.texts[0])
+        right = tokens[end : end + keep - 1]
+        drafting.window(0, [*right, *[RESET, 7, 8][: 4 - keep]], keep, tokens[end + keep - 1])
+        if depth == 0:
+            assert drafting.backend.draft(
+                [DraftRequest(SlotId(0), end - 1, tuple(tokens[end : end + keep]), 0, GREEDY)]
+            ) == [()]
+            continue
+        logits, _ = drafting.draft([0], depth, {0: keep})[0]
+        assert furthest(logits, expected_chain(reference, drafting.texts[0], depth)) < FLOAT32_LOGITS
+
+
+def test_two_streams_of_unequal_length_drafted_together_each_get_the_references(
+    drafting: Drafting, reference: Reference
+) -> None:
+    lines = {0: text_with_resets(72, seed=33, resets=(30,)), 1: text_with_resets(14, seed=34)}
+    for slot, line in lines.items():
+        drafting.prompt(slot, line[:-1], line[-1])
+    for slot, (logits, _) in drafting.draft([0, 1], DEPTH, {0: 1, 1: 1}).items():
+        assert furthest(logits, expected_chain(reference, lines[slot], DEPTH)) < FLOAT32_LOGITS
+
+
+def test_a_depth_left_out_changes_nothing_in_the_ones_before_it(drafting: Drafting) -> None:
+    line = text_with_resets(21, seed=35)
+    drafting.prompt(0, line[:-1], line[-1])
+    drafting.prompt(1, line[:-1], line[-1])
+    deep, _ = drafting.draft([0], 3, {0: 1})[0]
+    shallow, _ = drafting.draft([1], 1, {1: 1})[1]
+    assert torch.equal(deep[:1], shallow)
+
+
+def test_the_head_reads_the_streams_and_the_next_token(reference: Reference) -> None:
+    """The reference itself: another next token, or streams of another text, give other logits."""
+    line = text_with_resets(12, seed=36)
+    streams = reference.text(line[:-1]).streams
+    logits = reference.drafts(streams, line[1:], 1)
+    assert furthest(reference.drafts(streams, [*line[1:-1], 5], 1), logits) > 100 * FLOAT32_LOGITS
+    assert furthest(reference.drafts(streams * 2.0 + 1.0, line[1:], 1), logits) > 100 * FLOAT32_LOGITS
