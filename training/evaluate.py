@@ -173,6 +173,16 @@ def long_counts(count: int) -> list[Count]:
     return ([Count(1, 4000, 1)] + [long_count(rng, rng.randint(4_000, 20_000)) for _ in range(count)])[:count]
 
 
+def short_counts(rng: random.Random, count: int) -> dict[str, list[Count]]:
+    """Random counts, as many of each kind: by one, by a step onto their end, and by a step past it."""
+    groups: dict[str, list[Count]] = {"by_one": [], "by_step_onto_end": [], "by_step_past_end": []}
+    while min(map(len, groups.values())) < count:
+        one = random_count(rng, MOST_NUMBERS)
+        ends = "onto" if one.numbers()[-1] == one.end else "past"
+        groups["by_one" if abs(one.step) == 1 else f"by_step_{ends}_end"].append(one)
+    return {name: group[:count] for name, group in groups.items()}
+
+
 def report(checkpoint: Checkpoint, encoder: Encoder, sizes: Sizes) -> dict[str, object]:
     """Every figure of the evaluation, printed as it is found."""
     examiner, rng = Examiner(checkpoint, encoder), random.Random(HELD_OUT_SEED)
@@ -185,8 +195,8 @@ def report(checkpoint: Checkpoint, encoder: Encoder, sizes: Sizes) -> dict[str, 
     note("losses", losses(checkpoint, encoder, sizes.documents))
     for kind in TASK_KINDS:
         note(kind, examiner.tasks(kind, sizes.tasks))
-    ranges = [random_count(rng, MOST_NUMBERS) for _ in range(sizes.short)]
-    note("short_counts", examiner.counts(ranges, rng, rows=SHORT_ROWS))
+    for name, group in short_counts(rng, sizes.short).items():
+        note(name, examiner.counts(group, rng, rows=SHORT_ROWS))
     for place, one in enumerate(long_counts(sizes.long)):
         name = "count_1_to_4000" if place == 0 else f"long_count_{place}"
         asked = {"start": one.start, "end": one.end, "step": one.step}
@@ -228,7 +238,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, nargs="?", default=builtin_directory(), help="an exported model")
     parser.add_argument("--out", type=Path, help="where the report goes, as JSON")
     parser.add_argument("--long", type=int, default=3, help="long counts, the one to 4000 first")
-    parser.add_argument("--short", type=int, default=128, help="counts of up to 120 numbers")
+    parser.add_argument("--short", type=int, default=64, help="counts of up to 120 numbers, of each kind")
     parser.add_argument("--tasks", type=int, default=64, help="talks of each kind")
     parser.add_argument("--documents", type=int, default=32, help="held-out documents of each kind")
     given = parser.parse_args()

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from training.checkpoint import load_weights, save_weights
+from training.exported import is_exported, load_exported
 from training.loader import Sequences, batches
 from training.nets.model import Batch, Losses, Model, Pass, Pieces, Plan, pieces
 from training.nets.start import fresh_model
@@ -55,7 +56,7 @@ def parse() -> Run:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--steps", type=int, required=True, help="steps of this piece's schedule")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop here even if steps are left")
-    parser.add_argument("--resume", type=Path, help="weights of an earlier piece")
+    parser.add_argument("--resume", type=Path, help="weights of an earlier piece, or an exported model")
     parser.add_argument("--peak", type=float, default=3e-3, help="the highest learning rate")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=5, help="data processes for each sequence length")
@@ -75,13 +76,21 @@ def total_loss(losses: Losses) -> Tensor:
     return loss + BALANCE_WEIGHT * losses.router[0] + Z_WEIGHT * losses.router[1] + losses.indexer
 
 
+def start_from(model: Model, folder: Path) -> int:
+    """Fill the model from an earlier piece or an export; returns the step it is from, 0 for an export."""
+    if not is_exported(folder):
+        return load_weights(model, folder)
+    load_exported(model, folder)
+    return 0
+
+
 class Trainer:
     """Owns the model, its weights and their optimizer for one piece of training."""
 
     def __init__(self, run: Run, device: torch.device) -> None:
         self.run, self.device = run, device
         self.model: Model = fresh_model(BUILTIN, run.seed).to(torch.bfloat16)
-        self.started_at_step = load_weights(self.model, run.resume) if run.resume else 0
+        self.started_at_step = start_from(self.model, run.resume) if run.resume else 0
         self.model.to(device)
         self.weights = FlatWeights(self.model)
         self.optimizer = Optimizer(self.weights)
