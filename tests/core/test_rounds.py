@@ -115,7 +115,7 @@ def served(name: str, served_turn: int) -> Stream:
 
 def test_the_least_recently_served_come_first_and_of_those_never_served_the_oldest() -> None:
     streams = [served("a", 5), served("b", 0), served("c", 3), served("d", 0)]
-    assert [stream.request.id for stream in choose(streams, row_limit=3)] == ["b", "d", "c"]
+    assert [stream.request.id for stream in choose(streams, stream_limit=3)] == ["b", "d", "c"]
 
 
 def test_no_stream_starves_when_rows_run_out() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from hermitcrab.core.load_check import NOT_RUN, LoadCheck
 from hermitcrab.errors import HermitcrabError
 from hermitcrab.sampling.params import Sampling
 
@@ -155,7 +156,7 @@ class Status:
     """The server's insides at one moment; totals count since the start.
 
     `tokens_per_s` is over the last 2 s. `tick_age_s` is how long ago the engine thread last went round its
-    loop.
+    loop. `load_check` is what the check at load found.
     """
 
     sessions: tuple[SessionStatus, ...]
@@ -173,6 +174,7 @@ class Status:
     accepted: int
     moves: int
     pauses: int
+    load_check: LoadCheck = NOT_RUN
 
 
 class Lanes(Protocol):

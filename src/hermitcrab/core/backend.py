@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NewType, Protocol
 
+from hermitcrab.core.load_check import NOT_RUN, LoadCheck
 from hermitcrab.sampling.params import Sampling
 
 SlotId = NewType("SlotId", int)
@@ -31,7 +32,7 @@ class Facts:
     `draft_depth` is how many drafts the head can hold after `draft` (0: it has no head). Prompt passes
     start at multiples of `prompt_grid_rows` and end at one, or at the prompt's end, so that a prompt row's
     bits do not depend on how the prompt was cut; `prompt_pass_rows` (a multiple of the grid) is the longest
-    pass it takes.
+    pass it takes. `load_check` names widths and sharing that are switched off.
     """
 
     vocab_tokens: int
@@ -41,6 +42,19 @@ class Facts:
     draft_depth: int
     prompt_grid_rows: int
     prompt_pass_rows: int
+    load_check: LoadCheck = NOT_RUN
+
+    @property
+    def exact_widths(self) -> tuple[int, ...]:
+        """Rows a window may have, ascending; one row always is among them."""
+        return tuple(
+            rows for rows in range(1, self.window_rows + 1) if rows not in self.load_check.off_widths
+        )
+
+    @property
+    def stream_limit(self) -> int:
+        """The most streams of one round."""
+        return 1 if self.load_check.is_sharing_off else self.row_limit
 
 
 @dataclass(frozen=True, slots=True)

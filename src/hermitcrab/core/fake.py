@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hermitcrab.core.backend import DraftRequest, Facts, SlotId, Verified, Window
+from hermitcrab.core.load_check import NOT_RUN, LoadCheck
 from hermitcrab.errors import LaneError, LaneMemory, SessionFull, StateNotSettled
 from hermitcrab.sampling.noise import mix64
 from hermitcrab.sampling.params import Sampling
@@ -97,6 +98,7 @@ class FakeBackend:
         draft_depth: int = 3,
         prompt_grid_rows: int = 4,
         prompt_pass_rows: int = 8,
+        load_check: LoadCheck = NOT_RUN,
         lands: Callable[[int, int], bool] = always_lands,
         script: Callable[[tuple[int, ...]], Sequence[int]] | None = None,
         faults: Sequence[Fault] = (),
@@ -110,6 +112,7 @@ class FakeBackend:
             draft_depth=draft_depth,
             prompt_grid_rows=prompt_grid_rows,
             prompt_pass_rows=prompt_pass_rows,
+            load_check=load_check,
         )
         self._sessions = [_Session() for _ in session_rows]
         self._lands = lands
@@ -164,6 +167,8 @@ class FakeBackend:
         self._enter(Call(CallKind.VERIFY, slots, rows))
         if not windows or len(set(slots)) != len(slots) or sum(rows) > self._facts.row_limit:
             raise self._settledness(f"a round over slots {slots} with {sum(rows)} rows cannot be run")
+        if len(windows) > self._facts.stream_limit:
+            raise self._settledness(f"a round over slots {slots} has more streams than may share one")
         for window in windows:
             self._check_window(window)
         return [self._verify(window) for window in windows]
@@ -238,7 +243,7 @@ class FakeBackend:
 
     def _check_window(self, window: Window) -> None:
         session = self._settled(window.slot, window.position)
-        if not session.prompt_rows or not 1 <= len(window.tokens) <= self._facts.window_rows:
+        if not session.prompt_rows or len(window.tokens) not in self._facts.exact_widths:
             raise self._settledness(f"slot {window.slot} cannot take a window of {len(window.tokens)} rows")
         if session.pending not in (None, window.tokens[0]):
             raise self._settledness(f"slot {window.slot} does not start with the token its head absorbed")

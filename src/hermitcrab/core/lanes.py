@@ -64,7 +64,7 @@ class LaneEngine:
         self._backend = GuardedBackend(backend)
         facts = self._backend.facts()
         depth = facts.draft_depth if rules.draft_depth is None else rules.draft_depth
-        depth = min(depth, facts.draft_depth, facts.window_rows - 1, facts.row_limit - 1)
+        depth = min(depth, facts.draft_depth, facts.exact_widths[-1] - 1, facts.row_limit - 1)
         self.table = SlotTable(facts.session_rows)
         self.totals = Totals()
         self.sizing = Sizing(window_rows=1 + depth, grow_tokens=rules.grow_tokens)
@@ -73,9 +73,7 @@ class LaneEngine:
         self._streams: list[Stream] = []
         self._stalls = 0
         self._share = DecodeShare(rules.decode_share)
-        self._rounds = Rounds(
-            self._backend, self.table, clock, self.totals, depth=depth, row_limit=facts.row_limit
-        )
+        self._rounds = Rounds(self._backend, self.table, clock, self.totals, depth=depth, facts=facts)
         self._prompts = Prompts(self._backend, facts, self._rounds, self.totals)
 
     @property

@@ -96,6 +96,7 @@ class HostLoop:
             context_tokens=context_tokens, vocab_tokens=facts.vocab_tokens, window_rows=window_rows
         )
         self.is_draining = False
+        self._load_check = facts.load_check
         self._clock = clock
         self._waiting: list[Job] = []
         self._jobs: dict[str, Job] = {}
@@ -261,4 +262,5 @@ class HostLoop:
             tokens_per_s=self._rate.per_s(now_s=now_s),
             now_s=now_s,
             is_draining=self.is_draining,
+            load_check=self._load_check,
         )

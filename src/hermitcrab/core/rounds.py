@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from hermitcrab.clock import Clock
 from hermitcrab.core.accept import kept_rows
 from hermitcrab.core.api import StreamState, Tokens
-from hermitcrab.core.backend import Backend, DraftRequest, Verified, Window
+from hermitcrab.core.backend import Backend, DraftRequest, Facts, Verified, Window
 from hermitcrab.core.slots import SlotTable
 from hermitcrab.core.status import Totals
 from hermitcrab.core.stops import StopRules, cut
 from hermitcrab.core.stream import Stream, WindowState
 from hermitcrab.core.turns import choose
-from hermitcrab.core.windows import draft_room, share_rows
+from hermitcrab.core.windows import draft_room, exact_drafts, share_rows
 from hermitcrab.errors import LaneError
 
 
@@ -33,19 +33,21 @@ class Rounds:
     """Plays rounds for the streams it is given, and takes in a stream's first token."""
 
     def __init__(
-        self, backend: Backend, table: SlotTable, clock: Clock, totals: Totals, *, depth: int, row_limit: int
+        self, backend: Backend, table: SlotTable, clock: Clock, totals: Totals, *, depth: int, facts: Facts
     ) -> None:
         self._backend = backend
         self._table = table
         self._clock = clock
         self._totals = totals
         self._depth = depth
-        self._row_limit = row_limit
+        self._row_limit = facts.row_limit
+        self._stream_limit = facts.stream_limit
+        self._widths = facts.exact_widths
         self._turns = 0
 
     def play(self, live: Sequence[Stream]) -> None:
         """Serve one round to as many live streams as it has rows for."""
-        chosen = choose(live, row_limit=self._row_limit)
+        chosen = choose(live, stream_limit=self._stream_limit)
         windows = self._plan(chosen)
         verified = self._forward(chosen, windows)
         if verified is None:
@@ -77,7 +79,7 @@ class Rounds:
             Window(
                 slot=stream.home,
                 position=stream.window.rows,
-                tokens=(stream.window.pending, *stream.window.drafts[:drafts]),
+                tokens=(stream.window.pending, *stream.window.drafts[: exact_drafts(drafts, self._widths)]),
                 sampling=stream.request.sampling,
             )
             for stream, drafts in zip(chosen, granted, strict=True)

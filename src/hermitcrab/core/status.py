@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from hermitcrab.core.api import SessionStatus, Status, StreamStatus
+from hermitcrab.core.load_check import LoadCheck
 from hermitcrab.core.slots import SlotTable
 from hermitcrab.core.stream import Stream
 
@@ -55,6 +56,7 @@ def snapshot(
     tokens_per_s: float,
     now_s: float,
     is_draining: bool,
+    load_check: LoadCheck,
 ) -> Status:
     """The server's insides now; `streams` are the admitted ones, then the queue."""
     listed = list(streams)
@@ -74,6 +76,7 @@ def snapshot(
         accepted=totals.accepted,
         moves=totals.moves,
         pauses=totals.pauses,
+        load_check=load_check,
     )
 
 

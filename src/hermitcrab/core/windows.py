@@ -1,5 +1,7 @@
 """How many drafts a stream's next window may have; its pending token is never cut."""
 
+from collections.abc import Sequence
+
 
 def draft_room(*, depth: int, remaining_tokens: int, rows: int, capacity_rows: int) -> int:
     """The most drafts that run neither past the reply's limit nor past the session.
@@ -8,6 +10,11 @@ def draft_room(*, depth: int, remaining_tokens: int, rows: int, capacity_rows: i
     writes rows `rows .. rows + d`, all of which must be in the session.
     """
     return max(0, min(depth, remaining_tokens - 1, capacity_rows - rows - 1))
+
+
+def exact_drafts(drafts: int, widths: Sequence[int]) -> int:
+    """At most `drafts`, so that the window they make with the pending token has one of `widths`, as 1 is."""
+    return max(width for width in widths if width <= drafts + 1) - 1
 
 
 def share_rows(wanted_drafts: list[int], *, row_limit: int) -> list[int]:

@@ -1,13 +1,15 @@
 """`TorchBackend`: the core's device boundary over a model, its sessions and its draft head."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from hermitcrab.core.backend import DraftRequest, Facts, SlotId, Verified, Window
+from hermitcrab.core.load_check import NOT_RUN, LoadCheck
 from hermitcrab.engine.draws import draw_rows
 from hermitcrab.engine.heads import absorb_prompt, draft_rounds
 from hermitcrab.engine.session import OpenWindow, SessionRecord
@@ -18,14 +20,18 @@ from hermitcrab.models.qwen4_exp.plan import Span
 from hermitcrab.models.qwen4_exp.state import Sessions
 from hermitcrab.sampling.params import Sampling
 
+# gets the logits [rows, vocabulary] float32 of every draw from the trunk, before it, on the engine thread
+LogitsWatch = Callable[[Tensor], None]
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the backend takes at once: rows of a round and of a window, drafts held, prompt rows of a pass."""
+    """What the backend takes at once, in rows and drafts, and the grid and rows of prompt passes."""
 
     row_limit: int
     window_rows: int
     draft_depth: int
+    prompt_grid_rows: int
     prompt_pass_rows: int
 
 
@@ -39,6 +45,24 @@ class TorchBackend:
         self._threads = threads
         self._thread: int | None = None
         self._records = [SessionRecord(slot, rows) for slot, rows in enumerate(sessions.rows)]
+        self._load_check = NOT_RUN
+        self._watch: LogitsWatch | None = None
+        self._widths = self.facts().exact_widths
+
+    @property
+    def boundary_tokens(self) -> int:
+        """The length from which the next row no longer sees all keys before it."""
+        indexer = self._model.config.indexer
+        return (indexer.budget_blocks + 1) * indexer.block_tokens - 1
+
+    def take_check(self, check: LoadCheck) -> None:
+        """Take in what the check at load found, before the first stream: `facts` are fixed from then on."""
+        self._load_check = check
+        self._widths = self.facts().exact_widths
+
+    def watch_logits(self, watch: LogitsWatch | None) -> None:
+        """Show the logits of every row that tokens are drawn from to `watch`; None ends that."""
+        self._watch = watch
 
     def facts(self) -> Facts:
         return Facts(
@@ -47,15 +71,16 @@ class TorchBackend:
             row_limit=self._limits.row_limit,
             window_rows=self._limits.window_rows,
             draft_depth=self._limits.draft_depth,
-            prompt_grid_rows=CHUNK_ROWS,
+            prompt_grid_rows=self._limits.prompt_grid_rows,
             prompt_pass_rows=self._limits.prompt_pass_rows,
+            load_check=self._load_check,
         )
 
     def prefill(self, slot: SlotId, position: int, tokens: Sequence[int]) -> None:
         record = self._records[slot]
         record.check_settled(position)
         record.check_room(len(tokens))
-        if position % CHUNK_ROWS or not tokens:
+        if position % self._limits.prompt_grid_rows or not tokens:
             raise StateNotSettled(f"a prompt pass of {len(tokens)} rows cannot start at {position}")
         with self._device("a prompt pass"):
             for start in range(0, len(tokens), CHUNK_ROWS):
@@ -67,7 +92,7 @@ class TorchBackend:
         if record.fresh is None:
             raise StateNotSettled(f"session {slot} is empty: no token follows from it")
         with self._device("the first draw"):
-            return draw_rows(self._model.logits(record.fresh[-1:]), [position], [sampling])[0]
+            return self._draw(record.fresh[-1:], [position], [sampling])[0]
 
     def verify(self, windows: Sequence[Window]) -> list[Verified]:
         self._check_windows(windows)
@@ -77,7 +102,7 @@ class TorchBackend:
             streams = self._model.forward(plan, self._sessions)
             positions = [row + 1 for span in spans for row in range(span.position, span.end)]
             samplings = [window.sampling for window in windows for _ in window.tokens]
-            drawn = draw_rows(self._model.logits(streams), positions, samplings)
+            drawn = self._draw(streams, positions, samplings)
         results: list[Verified] = []
         row = 0
         for place, window in enumerate(windows):
@@ -120,6 +145,12 @@ class TorchBackend:
         with self._device("a release"):
             self._sessions.clear(slot)
 
+    def _draw(self, streams: Tensor, positions: Sequence[int], samplings: Sequence[Sampling]) -> list[int]:
+        logits = self._model.logits(streams)
+        if self._watch is not None:
+            self._watch(logits)
+        return draw_rows(logits, positions, samplings)
+
     def _prefill_chunk(self, record: SessionRecord, tokens: tuple[int, ...]) -> None:
         span = Span(record.slot, record.rows, tokens)
         plan = self._model.plan([span], self._sessions, is_prompt=True)
@@ -135,11 +166,13 @@ class TorchBackend:
             raise StateNotSettled(f"a round of {rows} rows: 1 to {self._limits.row_limit} are allowed")
         if len({window.slot for window in windows}) != len(windows):
             raise StateNotSettled("a session may have one window in a round")
+        if len(windows) > 1 and self._load_check.is_sharing_off:
+            raise StateNotSettled("streams may not share a round: the check at load switched that off")
         for window in windows:
             record = self._records[window.slot]
             record.check_settled(window.position)
             record.check_room(len(window.tokens))
-            if not 1 <= len(window.tokens) <= self._limits.window_rows:
+            if len(window.tokens) not in self._widths:
                 raise StateNotSettled(f"a window of {len(window.tokens)} rows is not allowed")
             if record.rows == 0:
                 raise StateNotSettled(f"session {window.slot} is empty: a window needs a prompt")
