@@ -7,6 +7,7 @@ import torch
 from hermitcrab.engine.backend import Limits, TorchBackend
 from hermitcrab.kernels.deltanet import CHUNK_ROWS
 from hermitcrab.kernels.linear import choose_path
+from hermitcrab.kernels.measures import Measures
 from hermitcrab.models.qwen4_exp.checkpoint import Checkpoint, CheckpointInfo
 from hermitcrab.models.qwen4_exp.config import ModelConfig
 from hermitcrab.models.qwen4_exp.model import Model
@@ -47,20 +48,27 @@ def build_backend(
     session_rows: Sequence[int],
     draft_depth: int | None = None,
     threads: int | None = None,
+    measures: Measures | None = None,
 ) -> TorchBackend:
     """Put the model and its sessions in memory.
 
     `draft_depth` None means as deep as is worth it; without a draft head it is 0. `threads` None means one
-    for a small model, else torch's own choice.
+    for a small model, else torch's own choice. `measures` None means all of them, with the fastest products
+    that this machine passes the proof of.
     """
     torch.set_num_threads(threads or _default_threads(checkpoint))
-    # the proof holds for the number of threads it ran with
-    path = choose_path(_DTYPES[dtype])
-    model = Model(checkpoint, dtype=_DTYPES[dtype], context_rows=max(session_rows), path=path)
+    if measures is None:
+        # the proof holds for the number of threads it ran with
+        measures = Measures(products=choose_path(_DTYPES[dtype]))
+    model = Model(checkpoint, dtype=_DTYPES[dtype], context_rows=max(session_rows), measures=measures)
     depth = DEFAULT_DRAFT_DEPTH if draft_depth is None else draft_depth
     depth = depth if model.has_draft_head else 0
     limits = Limits(
-        row_limit=ROW_LIMIT, window_rows=1 + depth, draft_depth=depth, prompt_pass_rows=PROMPT_PASS_ROWS
+        row_limit=ROW_LIMIT,
+        window_rows=1 + depth,
+        draft_depth=depth,
+        prompt_grid_rows=CHUNK_ROWS if measures.prompt_grid else 1,
+        prompt_pass_rows=PROMPT_PASS_ROWS,
     )
     sessions = Sessions(checkpoint.config, session_rows, _DTYPES[dtype])
     return TorchBackend(model, sessions, limits, threads=torch.get_num_threads())

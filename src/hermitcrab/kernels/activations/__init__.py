@@ -1,5 +1,11 @@
 """Activations whose value depends on nothing but their input; they take its half."""
 
-from hermitcrab.kernels.activations.ref import silu_of_half, softplus, twice_sigmoid_of_half
+from hermitcrab.kernels.activations.ref import (
+    Activations,
+    activations_of,
+    silu_of_half,
+    softplus,
+    twice_sigmoid_of_half,
+)
 
-__all__ = ["silu_of_half", "softplus", "twice_sigmoid_of_half"]
+__all__ = ["Activations", "activations_of", "silu_of_half", "softplus", "twice_sigmoid_of_half"]

@@ -13,29 +13,42 @@ CHUNK_KEYS = 64
 _LOWEST = -1e30
 
 
-def attend_listed(q: Tensor, keys: Tensor, values: Tensor, listed: Tensor, is_real: Tensor) -> Tensor:
-    """Each row attends to its own listed keys.
+def attend_listed(
+    q: Tensor, keys: Tensor, values: Tensor, listed: Tensor, is_real: Tensor, *, is_chunked: bool = True
+) -> Tensor:
+    """Each row attends to its own listed blocks of keys.
 
-    q [rows, kv_heads, group, dim] float32, already scaled; listed int64 [rows, chunks, CHUNK_KEYS] arena
-    rows (any row that was written where not real), is_real bool of that shape, real ones first; returns
-    [rows, kv_heads, group, dim] float32.
+    q [rows, kv_heads, group, dim] float32, already scaled; listed int64 [rows, chunks, blocks of a chunk]
+    blocks of the arena, in position order, real ones first; is_real bool [rows, chunks, CHUNK_KEYS]. All
+    listed blocks hold finite numbers, also where no key is real. Returns [rows, kv_heads, group, dim]
+    float32. `is_chunked` False is the plain form, one sum over all chunks.
     """
     rows, kv_heads, group, dim = q.shape
-    chunks = listed.shape[1]
-    arena_rows = keys.shape[1]
-    offsets = torch.arange(kv_heads).mul_(arena_rows).view(1, 1, kv_heads, 1)
+    chunks, chunk_blocks = listed.shape[1:]
+    block_items = CHUNK_KEYS // chunk_blocks * dim
+    arena_blocks = keys.shape[1] * dim // block_items
+    offsets = torch.arange(0, kv_heads * arena_blocks, arena_blocks).view(1, 1, kv_heads, 1)
     index = (listed.unsqueeze(2) + offsets).view(-1)
     shape = (rows * chunks * kv_heads, CHUNK_KEYS, dim)
-    chunk_keys = keys.view(-1, dim).index_select(0, index).view(shape).float()
-    chunk_values = values.view(-1, dim).index_select(0, index).view(shape).float()
+    chunk_keys = keys.view(-1, block_items).index_select(0, index).view(shape).float()
+    chunk_values = values.view(-1, block_items).index_select(0, index).view(shape).float()
     queries = q.unsqueeze(1).expand(rows, chunks, kv_heads, group, dim).reshape(-1, group, dim)
     scores = torch.bmm(queries, chunk_keys.transpose(1, 2)).view(rows, chunks, kv_heads, group, CHUNK_KEYS)
-    scores = scores.masked_fill_(~is_real.view(rows, chunks, 1, 1, CHUNK_KEYS), -torch.inf)
+    scores.masked_fill_(~is_real.view(rows, chunks, 1, 1, CHUNK_KEYS), -torch.inf)
+    if not is_chunked:
+        return _attend_at_once(scores, chunk_values.view(rows, chunks, kv_heads, CHUNK_KEYS, dim))
     highest = scores.amax(-1, keepdim=True).clamp_min_(_LOWEST)
     weights = scores.sub_(highest).exp_()
     sums = weights.sum(-1, keepdim=True)
     partial = torch.bmm(weights.view(-1, group, CHUNK_KEYS), chunk_values)
     return _merge(partial.view(rows, chunks, kv_heads, group, dim), sums, highest)
+
+
+def _attend_at_once(scores: Tensor, values: Tensor) -> Tensor:
+    rows, _, kv_heads, group, _ = scores.shape
+    weights = scores.permute(0, 2, 3, 1, 4).reshape(rows * kv_heads, group, -1).softmax(-1)
+    values = values.transpose(1, 2).reshape(rows * kv_heads, -1, values.shape[-1])
+    return torch.bmm(weights, values).view(rows, kv_heads, group, -1)
 
 
 def attend_prompt(q: Tensor, keys: Tensor, values: Tensor, visible: Tensor) -> Tensor:

@@ -1,6 +1,5 @@
 """Causal depthwise convolution, its taps summed oldest first."""
 
-import torch
 from torch import Tensor
 
 
@@ -12,7 +11,12 @@ def causal_conv(history: Tensor, taps: Tensor, dilation: int = 1) -> Tensor:
     """
     kernel = taps.shape[0]
     rows = history.shape[1] - (kernel - 1) * dilation
-    out = history[:, :rows] * taps[0]
-    for tap in range(1, kernel):
-        out = torch.addcmul(out, history[:, tap * dilation : tap * dilation + rows], taps[tap])
+    if rows == 1:
+        # one call for all slices: the common case of a round
+        lines = [line.unsqueeze(1) for line in history.unbind(1)[::dilation]]
+    else:
+        lines = [history[:, tap * dilation : tap * dilation + rows] for tap in range(kernel)]
+    out = lines[0] * taps[0]
+    for line, tap_weights in zip(lines[1:], taps.unbind(0)[1:], strict=True):
+        out.addcmul_(line, tap_weights)
     return out

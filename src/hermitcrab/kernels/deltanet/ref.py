@@ -17,7 +17,7 @@ CHUNK_ROWS = 64
 
 @dataclass(frozen=True, slots=True)
 class DeltaRows:
-    """Rows of windows: q normed and scaled, k normed, v [windows, rows, heads, dim]; g, beta without dim."""
+    """Rows of windows: normed q and k, v [windows, rows, heads, dim]; g and beta [windows, rows, heads]."""
 
     q: Tensor
     k: Tensor
@@ -26,28 +26,29 @@ class DeltaRows:
     beta: Tensor
 
 
-def steps(rows: DeltaRows, state: Tensor) -> tuple[Tensor, Tensor]:
+def steps(rows: DeltaRows, state: Tensor) -> tuple[Tensor, list[Tensor]]:
     """Run each window's rows in order from `state` [windows, heads, key_dim, value_dim].
 
-    Returns outputs [windows, rows, heads, value_dim] and the states after every row [rows, windows, heads,
-    key_dim, value_dim].
+    Returns outputs [windows, rows, heads, value_dim] and, for every row, the states after it.
     """
-    decay = rows.g.exp().unsqueeze(-1).unsqueeze(-1)
-    keys = rows.k.unsqueeze(-1)
-    queries = rows.q.unsqueeze(-1)
-    betas = rows.beta.unsqueeze(-1)
-    count = rows.q.shape[1]
-    states = state.new_empty((count, *state.shape))
-    outputs = torch.empty_like(rows.v)
-    for row in range(count):
-        after = states[row]
-        torch.mul(state, decay[:, row], out=after)
-        recalled = (after * keys[:, row]).sum(-2)
-        change = (rows.v[:, row] - recalled).mul_(betas[:, row])
-        after.addcmul_(keys[:, row], change.unsqueeze(-2))
-        outputs[:, row] = (after * queries[:, row]).sum(-2)
-        state = after
-    return outputs, states
+    columns = (
+        rows.g.exp()[..., None, None],
+        rows.k.unsqueeze(-1),
+        rows.v,
+        rows.beta.unsqueeze(-1),
+        rows.q.unsqueeze(-1),
+    )
+    outputs: list[Tensor] = []
+    states: list[Tensor] = []
+    for decay, key, value, beta, query in zip(*(column.unbind(1) for column in columns), strict=True):
+        state = state * decay
+        change = torch.sub(value, (state * key).sum(-2)).mul_(beta)
+        state.addcmul_(key, change.unsqueeze(-2))
+        outputs.append((state * query).sum(-2))
+        states.append(state)
+    if len(outputs) == 1:
+        return outputs[0].unsqueeze(1), states
+    return torch.stack(outputs, dim=1), states
 
 
 def chunk(rows: DeltaRows, state: Tensor) -> tuple[Tensor, Tensor]:
@@ -74,6 +75,19 @@ def chunk(rows: DeltaRows, state: Tensor) -> tuple[Tensor, Tensor]:
     remaining = k * (last - total).exp().unsqueeze(-1)
     after = state[0] * last.exp().unsqueeze(-1) + remaining.transpose(-1, -2) @ changes
     return outputs[:, :count].transpose(0, 1).unsqueeze(0), after.unsqueeze(0)
+
+
+def chunk_windows(rows: DeltaRows, state: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """The plain form of `steps`: windows of several rows give the outputs that `chunk` gives."""
+    outputs, states = steps(rows, state)
+    if outputs.shape[1] == 1:
+        return outputs, states
+    alone = [
+        chunk(DeltaRows(*(part[place : place + 1] for part in parts)), state[place : place + 1])[0]
+        for parts in [(rows.q, rows.k, rows.v, rows.g, rows.beta)]
+        for place in range(state.shape[0])
+    ]
+    return torch.cat(alone), states
 
 
 def _by_head(part: Tensor) -> Tensor:

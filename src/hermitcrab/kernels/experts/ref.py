@@ -14,8 +14,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from hermitcrab.kernels.activations import silu_of_half, twice_sigmoid_of_half
-from hermitcrab.kernels.linear import Linear, ProductPath
+from hermitcrab.kernels.activations import activations_of
+from hermitcrab.kernels.linear import Linear
+from hermitcrab.kernels.measures import Measures
 from hermitcrab.kernels.router import Routes
 
 # the dense form reads all experts for every row: as long as they are this few, that beats many small products
@@ -35,7 +36,7 @@ def experts_of(
     shared_down: Tensor,
     shared_gate: Tensor,
     *,
-    path: ProductPath,
+    measures: Measures,
 ) -> Experts:
     """The form that fits the shapes.
 
@@ -43,7 +44,7 @@ def experts_of(
     shared_down [hidden, shared], shared_gate [1, hidden].
     """
     form = _DenseExperts if gate_up.shape[0] <= _MOST_DENSE else _GroupedExperts
-    return form(gate_up, down, shared_gate_up, shared_down, shared_gate, path)
+    return form(gate_up, down, shared_gate_up, shared_down, shared_gate, measures)
 
 
 class _DenseExperts:
@@ -51,7 +52,7 @@ class _DenseExperts:
 
     def __init__(
         self, gate_up: Tensor, down: Tensor, shared_gate_up: Tensor, shared_down: Tensor, shared_gate: Tensor,
-        path: ProductPath,
+        measures: Measures,
     ) -> None:  # fmt: skip
         self._experts, _, hidden = gate_up.shape
         self._width = down.shape[-1]
@@ -70,19 +71,22 @@ class _DenseExperts:
         merged = torch.cat(into)
         merged[: self._inner] *= 0.5
         merged[2 * self._inner :] *= 0.5
-        self._into = Linear(merged, path)
+        self._into = Linear(merged, measures.products)
         out = (down.permute(1, 0, 2).reshape(hidden, -1), shared_down * 0.5)
-        self._out = Linear(torch.cat(out, dim=1), path)
+        self._out = Linear(torch.cat(out, dim=1), measures.products)
         self._dtype = gate_up.dtype
+        self._activations = activations_of(measures)
 
     def __call__(self, rows: Tensor, routes: Routes) -> Tensor:
         count = rows.shape[0]
         into = self._into(rows)
-        hidden = silu_of_half(into[:, : self._inner]).mul_(into[:, self._inner : 2 * self._inner])
+        hidden = self._activations.silu_of_half(into[:, : self._inner]).mul_(
+            into[:, self._inner : 2 * self._inner]
+        )
         weights = torch.zeros(count, self._experts).scatter_(1, routes.experts, routes.weights)
         routed = self._experts * self._width
         hidden[:, :routed].view(count, self._experts, self._width).mul_(weights.unsqueeze(-1))
-        hidden[:, routed:].mul_(twice_sigmoid_of_half(into[:, 2 * self._inner :]))
+        hidden[:, routed:].mul_(self._activations.twice_sigmoid_of_half(into[:, 2 * self._inner :]))
         return self._out(hidden.to(self._dtype))
 
 
@@ -91,14 +95,15 @@ class _GroupedExperts:
 
     def __init__(
         self, gate_up: Tensor, down: Tensor, shared_gate_up: Tensor, shared_down: Tensor, shared_gate: Tensor,
-        path: ProductPath,
+        measures: Measures,
     ) -> None:  # fmt: skip
-        self._into = [Linear(_gates_halved(weight), path) for weight in gate_up]
-        self._out = [Linear(weight, path) for weight in down]
-        self._shared_into = Linear(_gates_halved(shared_gate_up), path)
-        self._shared_out = Linear(shared_down * 0.5, path)
-        self._shared_gate = Linear(shared_gate * 0.5, path)
+        self._into = [Linear(_gates_halved(weight), measures.products) for weight in gate_up]
+        self._out = [Linear(weight, measures.products) for weight in down]
+        self._shared_into = Linear(_gates_halved(shared_gate_up), measures.products)
+        self._shared_out = Linear(shared_down * 0.5, measures.products)
+        self._shared_gate = Linear(shared_gate * 0.5, measures.products)
         self._dtype = gate_up.dtype
+        self._activations = activations_of(measures)
 
     def __call__(self, rows: Tensor, routes: Routes) -> Tensor:
         per_row = routes.experts.shape[1]
@@ -113,12 +118,12 @@ class _GroupedExperts:
         for slot in range(1, per_row):
             total = torch.addcmul(total, outputs[:, slot], routes.weights[:, slot : slot + 1])
         shared = self._gated(self._shared_into(rows), self._shared_out)
-        factor = twice_sigmoid_of_half(self._shared_gate(rows))
+        factor = self._activations.twice_sigmoid_of_half(self._shared_gate(rows))
         return torch.addcmul(total, shared, factor).to(self._dtype)
 
     def _gated(self, into: Tensor, out: Linear) -> Tensor:
         gate, up = into.chunk(2, dim=-1)
-        return out(silu_of_half(gate).mul_(up).to(self._dtype)).float()
+        return out(self._activations.silu_of_half(gate).mul_(up).to(self._dtype)).float()
 
 
 def _gates_halved(gate_up: Tensor) -> Tensor:

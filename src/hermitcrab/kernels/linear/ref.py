@@ -6,11 +6,11 @@ single row with a long sum, which is therefore given a companion. The call is pr
 proves it on this machine before it is used.
 """
 
-from enum import Enum
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from hermitcrab.kernels.measures import ProductPath
 
 # one height for all calls: each height is a class of bits of its own
 TILE_ROWS = 16
@@ -21,14 +21,6 @@ _LONGEST_ALONE = 1024
 # shapes [out, in] of the proof: narrow and wide, short and long sums, not multiples of the vector width
 _PROOF_SHAPES = ((8, 128), (36, 1024), (768, 256), (256, 1088), (130, 320), (2177, 256))
 _PROOF_ROWS = (1, 2, 3, 4, 5, 8, 11, 16, 31, 32, 64)
-
-
-class ProductPath(Enum):
-    """How a product is computed."""
-
-    PACKED = "packed"
-    TILED = "tiled"
-    PLAIN = "plain"
 
 
 class Linear:

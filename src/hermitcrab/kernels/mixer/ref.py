@@ -4,14 +4,16 @@ read:  n = norm(h) per stream;  mix = sigmoid(up(silu(down(n) / streams)))
        row = mean over streams of mix * n
 write: h = h + (2 * sigmoid(inject(n) / streams)) * output, one factor a stream
 
-The activations take halved inputs: the halves and the divisions by `streams` are folded into the weights.
+The activations take halved inputs. Those halves, sigmoid's own and the divisions by `streams` are folded into
+the norm's gain, so that n stands for n / (2 * streams) below.
 """
 
 import torch
 from torch import Tensor
 
-from hermitcrab.kernels.activations import silu_of_half, twice_sigmoid_of_half
-from hermitcrab.kernels.linear import Linear, ProductPath
+from hermitcrab.kernels.activations import activations_of
+from hermitcrab.kernels.linear import Linear
+from hermitcrab.kernels.measures import Measures
 from hermitcrab.kernels.norm import rms_norm
 
 
@@ -23,26 +25,24 @@ class Mixer:
     """
 
     def __init__(
-        self, gain: Tensor, down: Tensor, up: Tensor, inject: Tensor | None, *, eps: float, path: ProductPath
+        self, gain: Tensor, down: Tensor, up: Tensor, inject: Tensor | None, *, eps: float, measures: Measures
     ) -> None:
-        self._gain = gain
-        self._eps = eps
-        streams, self._rank = gain.shape[0], down.shape[0]
+        self._gain = gain * (0.5 / gain.shape[0])
+        self._eps, self._dtype, self._rank = eps, down.dtype, down.shape[0]
+        self._activations = activations_of(measures)
         # down and inject share their input; so one product serves both
-        into = down if inject is None else torch.cat((down, inject))
-        self._into = Linear(into * (0.5 / streams), path)
-        self._up = Linear(up * 0.5, path)
-        # the mean's division, and the half that twice_sigmoid leaves out
-        self._scale = 0.5 / streams
-        self._dtype = down.dtype
+        self._into = Linear(down if inject is None else torch.cat((down, inject)), measures.products)
+        self._up = Linear(up * 0.5, measures.products)
 
     def read(self, streams: Tensor) -> tuple[Tensor, Tensor]:
         """The block's input [rows, hidden] and the factors [rows, streams, 1] for `write` (float32)."""
         normed = rms_norm(streams, self._gain, self._eps)
         into = self._into(normed.flatten(1).to(self._dtype))
-        mix = twice_sigmoid_of_half(self._up(silu_of_half(into[:, : self._rank]).to(self._dtype)))
-        row = mix.view_as(normed).mul_(normed).sum(1).mul_(self._scale)
-        return row.to(self._dtype), twice_sigmoid_of_half(into[:, self._rank :]).unsqueeze(-1)
+        hidden = self._activations.silu_of_half(into[:, : self._rank])
+        mix = self._activations.twice_sigmoid_of_half(self._up(hidden.to(self._dtype)))
+        row = mix.view_as(normed).mul_(normed).sum(1)
+        factors = self._activations.twice_sigmoid_of_half(into[:, self._rank :])
+        return row.to(self._dtype), factors.unsqueeze(-1)
 
     def write(self, streams: Tensor, output: Tensor, factors: Tensor) -> Tensor:
         """Add a block's output [rows, hidden] to every stream, times its factor."""

@@ -19,6 +19,9 @@ def l2_norm(x: Tensor) -> Tensor:
 
 
 def _scaled(x: Tensor, *, weight: float, eps: float) -> Tensor:
-    # one fused reduction and three operations on a number a row
-    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    return x * torch.addcmul(length.new_tensor(eps), length, length, value=weight).rsqrt_()
+    # one fused reduction, then operations on a number a row
+    length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    length.mul_(length)
+    if weight != 1.0:
+        length.mul_(weight)
+    return x * length.add_(eps).rsqrt_()

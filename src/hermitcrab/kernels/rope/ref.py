@@ -15,8 +15,11 @@ def rope_tables(rows: int, rotary_dim: int, theta: float, dtype: torch.dtype) ->
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn the first 2 * cos.shape[-1] dimensions of x [rows, heads, dim] by tables [rows, dim / 2]."""
+    """Turn, in place, the first dimensions of x [rows, heads, dim] by tables [rows, rotary_dim / 2]."""
     half = cos.shape[-1]
     cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
-    low, high, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
-    return torch.cat((low * cos - high * sin, high * cos + low * sin, rest), dim=-1)
+    low, high = x[..., :half], x[..., half : 2 * half]
+    crossed = low * sin
+    low.mul_(cos).addcmul_(high, sin, value=-1.0)
+    high.mul_(cos).add_(crossed)
+    return x

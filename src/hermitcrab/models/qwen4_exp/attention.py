@@ -6,10 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hermitcrab.kernels.activations import twice_sigmoid_of_half
+from hermitcrab.kernels.activations import activations_of
 from hermitcrab.kernels.attention import CHUNK_KEYS, attend_listed, attend_prompt
 from hermitcrab.kernels.indexer import SCORE_BLOCKS, pool_blocks, score_blocks, top_blocks
-from hermitcrab.kernels.linear import Linear, ProductPath
+from hermitcrab.kernels.linear import Linear
+from hermitcrab.kernels.measures import Measures
 from hermitcrab.kernels.norm import rms_norm
 from hermitcrab.kernels.rope import rotate
 from hermitcrab.models.qwen4_exp.config import ModelConfig
@@ -41,7 +42,7 @@ class Attention:
         *,
         layer: int,
         rotary: Rotary,
-        path: ProductPath,
+        measures: Measures,
     ) -> None:
         shape, index = config.attention, config.indexer
         self._shape, self._index, self._layer, self._rotary = shape, index, layer, rotary
@@ -58,7 +59,7 @@ class Attention:
             pairs[:, 1].reshape(query_width, -1) * 0.5,
             source.get(f"{name}.indexer.index_qk_proj.weight"),
         )
-        self._into = Linear(torch.cat(parts), path)
+        self._into = Linear(torch.cat(parts), measures.products)
         self._widths = [
             query_width + kv_width,
             kv_width,
@@ -66,10 +67,14 @@ class Attention:
             index.query_heads * index.head_dim,
             index.head_dim,
         ]
-        self._out = Linear(source.get(f"{name}.o_proj.weight") * 0.5, path)
+        self._out = Linear(source.get(f"{name}.o_proj.weight") * 0.5, measures.products)
+        self._gate = activations_of(measures).twice_sigmoid_of_half
+        self._is_chunked = measures.attention
+        # the scores' scale goes into the queries' gain
+        scale = shape.head_dim**-0.5
         self._gain = torch.cat(
             (
-                source.gain(f"{name}.q_norm").expand(shape.query_heads, -1),
+                (source.gain(f"{name}.q_norm") * scale).expand(shape.query_heads, -1),
                 source.gain(f"{name}.k_norm").expand(shape.kv_heads, -1),
             )
         )
@@ -84,13 +89,13 @@ class Attention:
         normed = rms_norm(heads.reshape(count, self._heads, shape.head_dim), self._gain, self._eps)
         turned = rotate(normed.to(self._dtype), cos, sin)
         self._store(turned[:, shape.query_heads :], values, index_k, plan, sessions)
-        q = turned[:, : shape.query_heads].float().mul_(shape.head_dim**-0.5)
+        q = turned[:, : shape.query_heads].float()
         index_q = self._index_queries(index_q, cos, sin) if plan.sparse else index_q
         if plan.is_prompt:
             attended = self._attend_prompt(q, index_q, plan, sessions)
         else:
             attended = self._attend_listed(q, index_q, plan, sessions)
-        return self._out(attended.mul_(twice_sigmoid_of_half(gate)).to(self._dtype))
+        return self._out(attended.mul_(self._gate(gate)).to(self._dtype))
 
     def _index_queries(self, index_q: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         heads = index_q.reshape(-1, self._index.query_heads, self._index.head_dim)
@@ -98,9 +103,12 @@ class Attention:
 
     def _store(self, keys: Tensor, values: Tensor, index_k: Tensor, plan: Plan, sessions: Sessions) -> None:
         layer = self._layer
-        sessions.keys[layer].index_copy_(1, plan.arena, keys.transpose(0, 1))
+        shape = (self._shape.kv_heads, -1, self._index.block_tokens, self._shape.head_dim)
         by_head = values.view(-1, self._shape.kv_heads, self._shape.head_dim)
-        sessions.values[layer].index_copy_(1, plan.arena, by_head.transpose(0, 1))
+        for arena, rows in ((sessions.keys[layer], keys), (sessions.values[layer], by_head)):
+            if plan.opened is not None:
+                arena.view(shape).index_fill_(1, plan.opened, 0.0)
+            arena.index_copy_(1, plan.arena, rows.transpose(0, 1))
         sessions.raw[layer].index_copy_(0, plan.arena, index_k)
         if plan.finished is None:
             return
@@ -119,21 +127,20 @@ class Attention:
         return top_blocks(scores.masked_fill_(unfinished, -torch.inf), self._index.budget_blocks)
 
     def _attend_listed(self, q: Tensor, index_q: Tensor, plan: Plan, sessions: Sessions) -> Tensor:
-        count, shape, index = q.shape[0], self._shape, self._index
+        count, shape = q.shape[0], self._shape
         listed = plan.listed
         if plan.sparse:
             listed = listed.clone()
         for span in plan.sparse:
-            blocks = self._select(index_q, span, sessions)
-            keys = blocks.unsqueeze(-1) * index.block_tokens + torch.arange(index.block_tokens)
-            rows = listed[span.first : span.last].view(span.last - span.first, -1)
-            rows[:, : index.budget_tokens] = keys.flatten(1) + sessions.bases[span.slot]
+            blocks = self._select(index_q, span, sessions) + sessions.key_block_bases[span.slot]
+            listed[span.first : span.last].flatten(1)[:, : blocks.shape[1]] = blocks
         attended = attend_listed(
             q.view(count, shape.kv_heads, -1, shape.head_dim),
             sessions.keys[self._layer],
             sessions.values[self._layer],
             listed,
             plan.is_real_key,
+            is_chunked=self._is_chunked,
         )
         return attended.view(count, -1)
 

@@ -6,6 +6,7 @@ from enum import Enum
 from pathlib import Path
 
 from hermitcrab.errors import CheckpointError
+from hermitcrab.kernels.attention import CHUNK_KEYS
 from hermitcrab.models.qwen4_exp.fields import CONFIG_FILE, GENERATION_FILE, Fields, either, read_json
 from hermitcrab.models.qwen4_exp.hashing import NgramHash, derive_hash
 
@@ -282,6 +283,10 @@ def _indexer(text: Fields, attention: AttentionConfig) -> IndexerConfig:
     block_tokens = text.count("indexer_compress_ratio", None)
     budget_tokens = text.count("indexer_budget", None)
     head_dim = text.count("indexer_head_dim", None)
+    if CHUNK_KEYS % block_tokens:
+        raise text.refusal(
+            "indexer_compress_ratio", f"it must divide {CHUNK_KEYS}, the keys that attention reads at once"
+        )
     if budget_tokens % block_tokens:
         raise text.refusal(
             "indexer_budget", f"it must be a multiple of indexer_compress_ratio, {block_tokens}"

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from hermitcrab.kernels.experts import Experts, experts_of
-from hermitcrab.kernels.linear import Linear, ProductPath
+from hermitcrab.kernels.linear import Linear
+from hermitcrab.kernels.measures import Measures
 from hermitcrab.kernels.mixer import Mixer
 from hermitcrab.kernels.router import route
 from hermitcrab.models.qwen4_exp.config import ModelConfig
@@ -25,15 +26,20 @@ class DecoderLayer:
     """One layer over residual streams [rows, streams, hidden]."""
 
     def __init__(
-        self, source: WeightSource, name: str, config: ModelConfig, token_mixer: TokenMixer, path: ProductPath
+        self,
+        source: WeightSource,
+        name: str,
+        config: ModelConfig,
+        token_mixer: TokenMixer,
+        measures: Measures,
     ) -> None:
         self._token_mixer = token_mixer
-        self._attn_mixer = read_mixer(source, f"{name}.attn_hyper_connection", config, path, injects=True)
-        self._mlp_mixer = read_mixer(source, f"{name}.mlp_hyper_connection", config, path, injects=True)
+        self._attn_mixer = read_mixer(source, f"{name}.attn_hyper_connection", config, measures, injects=True)
+        self._mlp_mixer = read_mixer(source, f"{name}.mlp_hyper_connection", config, measures, injects=True)
         self._moe = config.moe
         # router logits are float32 whatever the rows are: a bf16 tie would choose the expert
-        self._router = Linear(source.wide(f"{name}.mlp.gate.weight"), path)
-        self._experts = _read_experts(source, f"{name}.mlp", path)
+        self._router = Linear(source.wide(f"{name}.mlp.gate.weight"), measures.products)
+        self._experts = _read_experts(source, f"{name}.mlp", measures)
 
     def __call__(self, streams: Tensor, plan: Plan, sessions: Sessions) -> Tensor:
         row, factors = self._attn_mixer.read(streams)
@@ -45,7 +51,7 @@ class DecoderLayer:
 
 
 def read_mixer(
-    source: WeightSource, name: str, config: ModelConfig, path: ProductPath, *, injects: bool
+    source: WeightSource, name: str, config: ModelConfig, measures: Measures, *, injects: bool
 ) -> Mixer:
     """The hyper-connection stored under `name`."""
     return Mixer(
@@ -54,11 +60,11 @@ def read_mixer(
         source.get(f"{name}.input_mix_weight_up.weight"),
         source.get(f"{name}.block_inject_weight.weight") if injects else None,
         eps=config.norm_eps,
-        path=path,
+        measures=measures,
     )
 
 
-def _read_experts(source: WeightSource, name: str, path: ProductPath) -> Experts:
+def _read_experts(source: WeightSource, name: str, measures: Measures) -> Experts:
     shared = f"{name}.shared_expert"
     gate, up = source.get(f"{shared}.gate_proj.weight"), source.get(f"{shared}.up_proj.weight")
     return experts_of(
@@ -67,5 +73,5 @@ def _read_experts(source: WeightSource, name: str, path: ProductPath) -> Experts
         torch.cat((gate, up)),
         source.get(f"{shared}.down_proj.weight"),
         source.get(f"{name}.shared_expert_gate.weight"),
-        path=path,
+        measures=measures,
     )

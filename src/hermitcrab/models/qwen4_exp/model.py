@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from hermitcrab.kernels.linear import Linear, ProductPath
+from hermitcrab.kernels.linear import Linear
+from hermitcrab.kernels.measures import Measures
 from hermitcrab.kernels.rope import rope_tables
 from hermitcrab.models.qwen4_exp.attention import Attention, Rotary
 from hermitcrab.models.qwen4_exp.checkpoint import Checkpoint
@@ -21,7 +22,7 @@ class Model:
     """The weights, arranged for one dtype and one kind of product, and the forward over sessions."""
 
     def __init__(
-        self, checkpoint: Checkpoint, *, dtype: torch.dtype, context_rows: int, path: ProductPath
+        self, checkpoint: Checkpoint, *, dtype: torch.dtype, context_rows: int, measures: Measures
     ) -> None:
         """`context_rows` is the largest session's capacity: positions beyond it cannot be asked for."""
         config = checkpoint.config
@@ -30,14 +31,14 @@ class Model:
         self._embedding = source.get("embed_tokens.weight")
         shape = config.attention
         rotary = Rotary(*rope_tables(context_rows, shape.rotary_dim, shape.rope_theta, dtype))
-        self._layers = _read_layers(source, config, rotary, path)
+        self._layers = _read_layers(source, config, rotary, measures)
         self._ngram = None
         if config.ngram is not None:
             assert checkpoint.ngram is not None, "a checked checkpoint has the table its config asks for"
-            self._ngram = NgramLayer(source, config, config.ngram, checkpoint.ngram, path)
-        self._mixer = read_mixer(source, "hyper_connection_mixer", config, path, injects=False)
-        self._head = Linear(source.get("lm_head.weight"), path)
-        self._draft_head = DraftHead(source, config, rotary, path) if config.mtp_layers else None
+            self._ngram = NgramLayer(source, config, config.ngram, checkpoint.ngram, measures)
+        self._mixer = read_mixer(source, "hyper_connection_mixer", config, measures, injects=False)
+        self._head = Linear(source.get("lm_head.weight"), measures.products)
+        self._draft_head = DraftHead(source, config, rotary, measures) if config.mtp_layers else None
 
     @property
     def has_draft_head(self) -> bool:
@@ -65,7 +66,7 @@ class Model:
         span = plan.spans[place]
         tail = self.config.deltanet.conv_kernel - 1
         for layer, (history, states) in enumerate(zip(plan.conv_histories, plan.delta_states, strict=True)):
-            sessions.states[layer, span.slot] = states[rows - 1, place]
+            sessions.states[layer, span.slot] = states[rows - 1][place]
             sessions.conv_tails[layer, span.slot] = history[place, rows : rows + tail]
         if self._ngram is not None and self.config.ngram is not None:
             tail = self.config.ngram.conv_tail_tokens
@@ -94,7 +95,7 @@ class Model:
 
 
 def _read_layers(
-    source: WeightSource, config: ModelConfig, rotary: Rotary, path: ProductPath
+    source: WeightSource, config: ModelConfig, rotary: Rotary, measures: Measures
 ) -> list[DecoderLayer]:
     layers: list[DecoderLayer] = []
     for index, kind in enumerate(config.layers):
@@ -102,8 +103,10 @@ def _read_layers(
         place = config.layers[:index].count(kind)
         mixer: TokenMixer
         if kind is LayerKind.ATTENTION:
-            mixer = Attention(source, f"{name}.self_attn", config, layer=place, rotary=rotary, path=path)
+            mixer = Attention(
+                source, f"{name}.self_attn", config, layer=place, rotary=rotary, measures=measures
+            )
         else:
-            mixer = DeltaNet(source, f"{name}.linear_attn", config, layer=place, path=path)
-        layers.append(DecoderLayer(source, name, config, mixer, path))
+            mixer = DeltaNet(source, f"{name}.linear_attn", config, layer=place, measures=measures)
+        layers.append(DecoderLayer(source, name, config, mixer, measures))
     return layers

@@ -9,7 +9,8 @@ streams are the `h` of the next draft.
 
 from torch import Tensor
 
-from hermitcrab.kernels.linear import Linear, ProductPath
+from hermitcrab.kernels.linear import Linear
+from hermitcrab.kernels.measures import Measures
 from hermitcrab.kernels.norm import rms_norm
 from hermitcrab.models.qwen4_exp.attention import Attention, Rotary
 from hermitcrab.models.qwen4_exp.config import LayerKind, ModelConfig
@@ -22,16 +23,18 @@ from hermitcrab.models.qwen4_exp.state import Sessions
 class DraftHead:
     """The head's layer, whose caches are the last attention layer of the sessions."""
 
-    def __init__(self, source: WeightSource, config: ModelConfig, rotary: Rotary, path: ProductPath) -> None:
+    def __init__(self, source: WeightSource, config: ModelConfig, rotary: Rotary, measures: Measures) -> None:
         self._dtype, self._eps = source.dtype, config.norm_eps
         self._embedding_gain = source.gain("mtp.pre_fc_norm_embedding")
         self._hidden_gain = source.gain("mtp.pre_fc_norm_hidden")
-        self._into_embedding = Linear(source.get("mtp.fc_embedding.weight"), path)
-        self._into_hidden = Linear(source.get("mtp.fc_hidden.weight"), path)
+        self._into_embedding = Linear(source.get("mtp.fc_embedding.weight"), measures.products)
+        self._into_hidden = Linear(source.get("mtp.fc_hidden.weight"), measures.products)
         layer = config.layers.count(LayerKind.ATTENTION)
-        attention = Attention(source, "mtp.layers.0.self_attn", config, layer=layer, rotary=rotary, path=path)
-        self._layer = DecoderLayer(source, "mtp.layers.0", config, attention, path)
-        self._mixer = read_mixer(source, "mtp.hyper_connection_mixer", config, path, injects=False)
+        attention = Attention(
+            source, "mtp.layers.0.self_attn", config, layer=layer, rotary=rotary, measures=measures
+        )
+        self._layer = DecoderLayer(source, "mtp.layers.0", config, attention, measures)
+        self._mixer = read_mixer(source, "mtp.hyper_connection_mixer", config, measures, injects=False)
 
     def __call__(self, streams: Tensor, embedded: Tensor, plan: Plan, sessions: Sessions) -> Tensor:
         """Output streams of the rows' streams [rows, streams, hidden] and next embeddings [rows, hidden]."""

@@ -3,9 +3,10 @@
 import torch
 from torch import Tensor
 
-from hermitcrab.kernels.activations import silu_of_half, twice_sigmoid_of_half
+from hermitcrab.kernels.activations import activations_of
 from hermitcrab.kernels.conv1d import causal_conv
-from hermitcrab.kernels.linear import Linear, ProductPath
+from hermitcrab.kernels.linear import Linear
+from hermitcrab.kernels.measures import Measures
 from hermitcrab.kernels.ngram import ngram_rows
 from hermitcrab.kernels.norm import rms_norm
 from hermitcrab.models.qwen4_exp.config import ModelConfig, NgramConfig
@@ -27,14 +28,15 @@ class NgramLayer:
         config: ModelConfig,
         ngram: NgramConfig,
         table: RowTable,
-        path: ProductPath,
+        measures: Measures,
     ) -> None:
         name = f"layers.{ngram.layer}.ple"
         self._ngram, self._table, self._dtype, self._eps = ngram, table, source.dtype, config.norm_eps
         self._streams, self._hidden = config.streams.count, config.hidden
+        self._activations = activations_of(measures)
         # what the gate's sigmoid leaves out goes into the value; silu's half into the taps
         projections = (source.get(f"{name}.key_proj.weight"), source.get(f"{name}.value_proj.weight") * 0.5)
-        self._into = Linear(torch.cat(projections), path)
+        self._into = Linear(torch.cat(projections), measures.products)
         shape = (config.streams.count, config.hidden)
         self._key_gain = source.gain(f"{name}.norm_key").view(shape)
         self._query_gain = source.gain(f"{name}.norm_query").view(shape)
@@ -50,7 +52,7 @@ class NgramLayer:
         queries = rms_norm(streams, self._query_gain, self._eps)
         score = keys.mul_(queries).sum(-1, keepdim=True).mul_(self._hidden**-0.5)
         half = score.abs().clamp_min_(_GATE_EPS).sqrt_().mul_(0.5) * score.sign()
-        value = twice_sigmoid_of_half(half) * into[:, width:].float().unsqueeze(1)
+        value = self._activations.twice_sigmoid_of_half(half) * into[:, width:].float().unsqueeze(1)
         normed = rms_norm(value, self._conv_gain, self._eps).to(self._dtype).view(rows, -1)
         convolved = self._convolve(normed, plan, sessions)
         added = convolved.view_as(value).add_(value)
@@ -83,9 +85,10 @@ class NgramLayer:
         return line[len(line) - self._ngram.ngram_tokens + 1 :]
 
     def _convolve(self, normed: Tensor, plan: Plan, sessions: Sessions) -> Tensor:
-        history = torch.cat((sessions.ngram_tails[plan.slots], plan.by_span(normed)), dim=1)
+        history = torch.cat((sessions.ngram_tails.index_select(0, plan.slots), plan.by_span(normed)), dim=1)
         if plan.is_prompt or plan.padded is None:
             sessions.ngram_tails.index_copy_(0, plan.slots, history[:, -self._ngram.conv_tail_tokens :])
         else:
             plan.ngram_histories.append(history)
-        return silu_of_half(plan.by_row(causal_conv(history.float(), self._taps, self._ngram.conv_dilation)))
+        convolved = causal_conv(history.float(), self._taps, self._ngram.conv_dilation)
+        return self._activations.silu_of_half(plan.by_row(convolved))

@@ -57,8 +57,9 @@ class Plan:
 
     `positions`, `arena` int64 [rows]: absolute position, and row of the cache arenas. `padded` int64 [spans,
     longest] gives each span's rows, its first row repeated behind its end, and `real` int64 [rows] the places
-    of the rows in it; both None if every span has one row. `is_prompt` chooses the prompt kernels; a prompt
-    forward has one span.
+    of the rows in it; both None if every span has one row. `opened` int64: arena blocks that begin in a span
+    and do not end in it. `listed`, `is_real_key`: see `_key_lists`. `is_prompt` chooses the prompt kernels; a
+    prompt forward has one span.
     """
 
     spans: tuple[Span, ...]
@@ -67,6 +68,7 @@ class Plan:
     arena: Tensor
     padded: Tensor | None
     real: Tensor | None
+    opened: Tensor | None
     finished: Finished | None
     sparse: tuple[SparseSpan, ...]
     listed: Tensor
@@ -74,7 +76,7 @@ class Plan:
     is_prompt: bool
     # what DeltaNet layers and the n-gram layer leave for `keep`, by layer: histories, states after each row
     conv_histories: list[Tensor] = field(default_factory=list)
-    delta_states: list[Tensor] = field(default_factory=list)
+    delta_states: list[list[Tensor]] = field(default_factory=list)
     ngram_histories: list[Tensor] = field(default_factory=list)
 
     @property
@@ -97,16 +99,17 @@ def plan_rows(spans: Sequence[Span], sessions: Sessions, indexer: IndexerConfig,
     positions = [position for span in spans for position in range(span.position, span.end)]
     bases = [sessions.bases[span.slot] for span in spans for _ in span.tokens]
     at = torch.tensor(positions)
-    base = torch.tensor(bases)
     padded, real = _padding(spans)
-    listed, is_real_key = _key_lists(at, base, positions, indexer, is_prompt=is_prompt)
+    opened = _opened(spans, sessions, indexer.block_tokens)
+    listed, is_real_key = _key_lists(spans, sessions, at, indexer, is_prompt=is_prompt)
     return Plan(
         spans=tuple(spans),
         slots=torch.tensor([span.slot for span in spans]),
         positions=at,
-        arena=at + base,
+        arena=at + torch.tensor(bases),
         padded=padded,
         real=real,
+        opened=torch.tensor(opened) if opened else None,
         finished=_finished(spans, sessions, indexer.block_tokens),
         sparse=_sparse(spans, indexer),
         listed=listed,
@@ -161,27 +164,42 @@ def _sparse(spans: Sequence[Span], indexer: IndexerConfig) -> tuple[SparseSpan, 
     return tuple(found)
 
 
-def _key_lists(
-    at: Tensor, base: Tensor, positions: Sequence[int], indexer: IndexerConfig, *, is_prompt: bool
-) -> tuple[Tensor, Tensor]:
-    """Arena rows of each row's keys in position order, in chunks: all past ones up to the budget.
+def _opened(spans: Sequence[Span], sessions: Sessions, block_tokens: int) -> list[int]:
+    """Blocks whose rest a span leaves for later: attention reads whole blocks, so it must hold numbers."""
+    lasts = [(span, span.end // block_tokens) for span in spans if span.end % block_tokens]
+    return [
+        sessions.key_block_bases[span.slot] + block
+        for span, block in lasts
+        if block * block_tokens >= span.position
+    ]
 
-    For a row past the budget the first `budget_tokens` entries are for its selected blocks, which differ by
-    layer, and the tail follows them. Prompt forwards read their keys in place and get empty lists.
+
+def _key_lists(
+    spans: Sequence[Span], sessions: Sessions, at: Tensor, indexer: IndexerConfig, *, is_prompt: bool
+) -> tuple[Tensor, Tensor]:
+    """Each row's blocks of keys in position order, in chunks: all up to its own, or what the budget allows.
+
+    Arena blocks int64 [rows, chunks, blocks of a chunk], and which of their keys the row sees, bool [rows,
+    chunks, CHUNK_KEYS]. For a row past the budget the first `budget_blocks` entries are for its selected
+    blocks, which differ by layer, and its unfinished block follows them. Places without a block hold the
+    session's first. Prompt forwards read their keys in place and get empty lists.
     """
     if is_prompt:
         return at.new_empty(0), at.new_empty(0)
-    budget = indexer.budget_tokens
-    most = max(positions) + 1
-    width = min(most, budget + indexer.block_tokens - 1)
-    places = torch.arange(-(-width // CHUNK_KEYS) * CHUNK_KEYS).unsqueeze(0)
+    block_tokens, budget = indexer.block_tokens, indexer.budget_blocks
+    most = max(span.end for span in spans)
+    chunk_blocks = CHUNK_KEYS // block_tokens
+    width = -(-min(-(-most // block_tokens), budget + 1) // chunk_blocks) * chunk_blocks
+    places = torch.arange(width * block_tokens).unsqueeze(0)
     row = at.unsqueeze(1)
-    key = places
-    if most > budget:
-        blocks = (row + 1) // indexer.block_tokens
-        skipped = (blocks - indexer.budget_blocks).clamp_(min=0) * indexer.block_tokens
-        key = torch.where(places >= budget, places + skipped, places)
-    is_real = key <= row
-    listed = torch.minimum(key, row) + base.unsqueeze(1)
-    shape = (at.shape[0], -1, CHUNK_KEYS)
-    return listed.view(shape), is_real.view(shape)
+    blocks = places[:, :width]
+    if most > indexer.budget_tokens:
+        # a row past the budget sees its budget of blocks and, behind them, those after its last finished one
+        skipped = ((row + 1) // block_tokens - budget).clamp_(min=0)
+        blocks = torch.where(blocks >= budget, blocks + skipped, blocks)
+        places = torch.where(places >= indexer.budget_tokens, places + skipped * block_tokens, places)
+    bases = torch.tensor([sessions.key_block_bases[span.slot] for span in spans for _ in span.tokens])
+    is_real = places <= row
+    listed = blocks.masked_fill(blocks * block_tokens > row, 0) + bases.unsqueeze(1)
+    rows = at.shape[0]
+    return listed.view(rows, -1, chunk_blocks), is_real.view(rows, -1, CHUNK_KEYS)

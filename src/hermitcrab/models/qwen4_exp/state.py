@@ -56,7 +56,10 @@ def session_bytes(config: ModelConfig, rows: int, dtype: torch.dtype) -> int:
 
 
 class Sessions:
-    """All sessions' tensors; allocated once, never grown. A slot's cache rows start at `bases[slot]`.
+    """All sessions' tensors; allocated once, never grown.
+
+    A slot's cache rows start at `bases[slot]`, block `key_block_bases[slot]` of the arena, its pooled keys at
+    `block_bases[slot]`.
 
     keys, values [attention layers, kv_heads, rows, dim]; raw [attention layers, rows, index dim]; pooled
     [attention layers, blocks, index dim]; states [deltanet layers, slots, heads, key_dim, value_dim] float32;
@@ -82,6 +85,7 @@ class Sessions:
         tail_tokens = 0 if config.ngram is None else config.ngram.conv_tail_tokens
         self.ngram_tails = torch.zeros(slots, tail_tokens, config.streams_width, dtype=dtype)
         self._block_tokens = config.indexer.block_tokens
+        self.key_block_bases = tuple(base // self._block_tokens for base in self.bases)
         self._blank_history = (
             () if config.ngram is None else (config.ngram.reset_token,) * (config.ngram.ngram_tokens - 1)
         )
