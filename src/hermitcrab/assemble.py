@@ -10,16 +10,18 @@ from hermitcrab.clock import WallClock
 from hermitcrab.core.host import LaneHost
 from hermitcrab.core.lanes import LaneRules
 from hermitcrab.core.slot_list import MARGIN_ROWS, parse_slot_contexts, rows_of
+from hermitcrab.engine.backend import TorchBackend
 from hermitcrab.engine.build import ROW_LIMIT, build_backend, session_cost, weight_bytes
+from hermitcrab.engine.selfcheck import check_exactness
 from hermitcrab.errors import CheckpointError, SettingError
 from hermitcrab.memory.budget import Ledger, SessionBudget
 from hermitcrab.memory.machine import physical_bytes
-from hermitcrab.models.qwen4_exp.checkpoint import CheckpointInfo
+from hermitcrab.models.qwen4_exp.checkpoint import Checkpoint, CheckpointInfo
 from hermitcrab.models.qwen4_exp.config import ModelConfig, read_config
-from hermitcrab.models.registry import family_of
+from hermitcrab.models.registry import Family, family_of
 from hermitcrab.server.text.chat import ChatText
 from hermitcrab.server.text.load import load_chat_text
-from hermitcrab.settings import SessionSettings, Settings
+from hermitcrab.settings import ModelSettings, SessionSettings, Settings
 
 Progress = Callable[[str, int, int], None]
 
@@ -49,65 +51,97 @@ def describe(path: str) -> CheckpointInfo:
     return family_of(directory).describe(directory)
 
 
-def serve_parts(settings: Settings, progress: Progress) -> Assembled:
-    """Check everything against everything else, then load.
+@dataclass(frozen=True, slots=True)
+class FoundModel:
+    """A model directory whose headers fit its settings; no weight is read yet."""
 
-    Raises SettingError, CheckpointError or BudgetError before any weight is read, where it can be known.
-    """
-    directory = builtin_directory() if settings.model.path is None else Path(settings.model.path)
+    settings: ModelSettings
+    directory: Path
+    family: Family
+    info: CheckpointInfo
+    config: ModelConfig
+    context_tokens: int
+
+    @property
+    def id(self) -> str:
+        """What the model is called where nobody has named it."""
+        return BUILTIN_ID if self.settings.path is None else self.directory.resolve().name
+
+
+def find_model(settings: ModelSettings) -> FoundModel:
+    """Raises CheckpointError for a directory that cannot be served, SettingError for a context too long."""
+    directory = builtin_directory() if settings.path is None else Path(settings.path)
     family = family_of(directory)
     info = family.describe(directory)
     if info.problem is not None:
         raise CheckpointError(info.problem)
     config = read_config(directory)
-    context_tokens = _context_tokens(settings, config)
-    session_tokens = _session_tokens(settings, config, info, context_tokens)
-    text = load_chat_text(directory, WallClock())
-    checkpoint = family.load(directory, lambda done, total: progress("reading weights", done, total))
+    return FoundModel(settings, directory, family, info, config, _context_tokens(settings, config))
+
+
+def read_text(model: FoundModel) -> ChatText:
+    """The model's tokenizer, template and habits."""
+    return load_chat_text(model.directory, WallClock())
+
+
+def read_weights(model: FoundModel, progress: Progress) -> Checkpoint:
+    """The model's weights as they are stored."""
+    return model.family.load(model.directory, lambda done, total: progress("reading weights", done, total))
+
+
+def open_backend(
+    model: FoundModel, checkpoint: Checkpoint, session_tokens: Sequence[int], progress: Progress
+) -> TorchBackend:
+    """Arrange the weights, open sessions for so many tokens each, and check their exactness if asked to."""
     progress("arranging weights", 0, 1)
     backend = build_backend(
         checkpoint,
-        dtype=settings.model.dtype,
+        dtype=model.settings.dtype,
         session_rows=[rows_of(tokens) for tokens in session_tokens],
-        draft_depth=settings.model.draft_depth,
-        threads=settings.model.threads,
+        draft_depth=model.settings.draft_depth,
+        threads=model.settings.threads,
     )
     progress("arranging weights", 1, 1)
+    if model.settings.load_check:
+        progress("checking exactness", 0, 1)
+        backend.take_check(check_exactness(backend, WallClock()))
+        progress("checking exactness", 1, 1)
+    return backend
+
+
+def serve_parts(settings: Settings, progress: Progress) -> Assembled:
+    """Check everything against everything else, then load.
+
+    Raises SettingError, CheckpointError or BudgetError before any weight is read, where it can be known.
+    """
+    model = find_model(settings.model)
+    session_tokens = choose_sessions(model, settings.sessions)
+    text = read_text(model)
+    backend = open_backend(model, read_weights(model, progress), session_tokens, progress)
     rules = LaneRules(
         grow_tokens=settings.sessions.slot_grow_tokens
         if settings.sessions.slot_contexts is not None
         else None,
         decode_share=settings.lanes.decode_share,
-        context_tokens=context_tokens,
+        context_tokens=model.context_tokens,
     )
     return Assembled(
         lanes=LaneHost(backend, rules, WallClock(), queue_limit=settings.lanes.queue_limit),
         text=text,
-        model_id=settings.http.name
-        or (BUILTIN_ID if settings.model.path is None else directory.resolve().name),
-        session_lines=_session_lines(session_tokens, session_cost(config, settings.model.dtype)),
+        model_id=settings.http.name or model.id,
+        session_lines=_session_lines(session_tokens, session_cost(model.config, settings.model.dtype)),
     )
 
 
-def _context_tokens(settings: Settings, config: ModelConfig) -> int:
-    asked = settings.model.context_tokens
-    if asked is not None and asked > config.context_tokens:
-        raise SettingError(
-            f"--context {asked}: this model's positions end at {config.context_tokens} tokens."
-        )
-    return config.context_tokens if asked is None else asked
-
-
-def _session_tokens(
-    settings: Settings, config: ModelConfig, info: CheckpointInfo, context_tokens: int
-) -> tuple[int, ...]:
+def choose_sessions(model: FoundModel, sessions: SessionSettings) -> tuple[int, ...]:
     """The sessions to open, slot 0 first, held against memory. Raises SettingError and BudgetError."""
-    sessions = settings.sessions
+    dtype = model.settings.dtype
     budget = SessionBudget(
-        _ledger(sessions, weight_bytes(info, settings.model.dtype)),
-        session_cost(config, settings.model.dtype),
+        _ledger(sessions, weight_bytes(model.info, dtype)),
+        session_cost(model.config, dtype),
         margin_rows=MARGIN_ROWS,
     )
+    context_tokens = model.context_tokens
     if sessions.slot_contexts is not None:
         if sessions.parallel is not None:
             raise SettingError(
@@ -127,6 +161,15 @@ def _session_tokens(
         )
     budget.check_parallel(context_tokens, sessions.parallel)
     return (context_tokens,) * sessions.parallel
+
+
+def _context_tokens(settings: ModelSettings, config: ModelConfig) -> int:
+    asked = settings.context_tokens
+    if asked is not None and asked > config.context_tokens:
+        raise SettingError(
+            f"--context {asked}: this model's positions end at {config.context_tokens} tokens."
+        )
+    return config.context_tokens if asked is None else asked
 
 
 def _ledger(sessions: SessionSettings, ready_bytes: int) -> Ledger:

@@ -207,6 +207,16 @@ class ModelSettings:
             default_text="what the model's head is good for",
         )
     )
+    load_check: bool = _setting(
+        Declaration(
+            "load-check",
+            Switch(),
+            "Whether windows and shared rounds are checked at start, bit for bit, against one-row steps; "
+            "what differs is switched off.",
+            default_text="true",
+        ),
+        True,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,9 +55,10 @@ open_stream = contextlib.contextmanager(stream_lines)
 
 def test_it_greets_with_address_model_sessions_and_a_line_to_try() -> None:
     with running() as (_, url, greeting):
-        model, session, total, line = greeting[-4:]
+        model, session, total, check, line = greeting[-5:]
         assert model.startswith(f"fake is served at {url}/v1, ")
         assert (session, total) == ("  session 0: as many rows as it says", "  total: none")
+        assert check == "  load check: not run"
         assert line.startswith(
             f"try: curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{{"
         )

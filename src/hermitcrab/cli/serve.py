@@ -148,7 +148,7 @@ def listening_socket(http: HttpSettings) -> socket.socket:
 
 
 def ready_lines(parts: Assembled, http: HttpSettings, url: str) -> list[str]:
-    """What an operator wants to know at the start: address, model, sessions, and a line to try."""
+    """What an operator wants to know at the start: address, model, sessions, the load check, and a line to try."""
     ask = {"messages": [{"role": "user", "content": "Hello!"}]}
     headers = "-H 'Content-Type: application/json'"
     if http.api_key is not None:
@@ -156,6 +156,7 @@ def ready_lines(parts: Assembled, http: HttpSettings, url: str) -> list[str]:
     return [
         f"{parts.model_id} is served at {url}/v1, {parts.lanes.context_tokens} tokens of context",
         *(f"  {line}" for line in parts.session_lines),
+        *(f"  {line}" for line in parts.lanes.status().load_check.lines),
         f"try: curl {url}/v1/chat/completions {headers} -d '{json.dumps(ask)}'",
     ]
 
