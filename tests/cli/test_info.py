@@ -1,10 +1,19 @@
 """`hermitcrab info`: a record's fields in words."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rich.console import Console
 
 from hermitcrab.cli.info import info_table
+
+
+@dataclass(frozen=True)
+class Part:
+    """A record within a record."""
+
+    kind: str
+    params: int
+    size_bytes: int
 
 
 @dataclass(frozen=True)
@@ -20,6 +29,8 @@ class Info:
     quantization: str | None = None
     eos_ids: tuple[int, ...] = (1, 2)
     notes: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = (Part("bfloat16", 2000, 4000), Part("6-bit", 100, 80))
+    kinds: dict[str, int] = field(default_factory=lambda: {"wide": 3, "narrow": 1})
 
 
 def test_every_field_is_a_line_with_its_unit_in_words() -> None:
@@ -37,4 +48,7 @@ def test_every_field_is_a_line_with_its_unit_in_words() -> None:
         "quantization none",
         "eos ids 1, 2",
         "notes none",
+        "parts bfloat16, 2,000 params, 3.9 KiB",
+        "6-bit, 100 params, 80 bytes",
+        "kinds 3 wide, 1 narrow",
     ]

@@ -28,11 +28,33 @@ def _shown(name: str, value: object) -> tuple[str, str]:
         return words.removeprefix("is ").removeprefix("has "), "yes" if value else "no"
     if isinstance(value, int) and name.endswith("_bytes"):
         return words.removesuffix(" bytes"), _byte_words(value)
-    if isinstance(value, int):
-        return words, f"{value:,}"
-    if isinstance(value, tuple):
-        return words, ", ".join(str(item) for item in value) or "none"
-    return words, "none" if value is None else str(value)
+    if isinstance(value, tuple) and value and all(dataclasses.is_dataclass(item) for item in value):
+        return words, "\n".join(_record(item) for item in value)
+    return words, _words(value)
+
+
+def _words(value: object) -> str:
+    match value:
+        case None | ():
+            return "none"
+        case int():
+            return f"{value:,}"
+        case tuple():
+            return ", ".join(str(item) for item in value)
+        case dict():
+            return ", ".join(f"{count} {kind}" for kind, count in value.items())
+        case _:
+            return str(value)
+
+
+def _record(item: Any) -> str:
+    """A record on one line: bytes as such, other numbers before their unit, the rest as they are."""
+    parts: list[str] = []
+    for field in dataclasses.fields(item):
+        name, shown = _shown(field.name, getattr(item, field.name))
+        is_count = isinstance(getattr(item, field.name), int) and not field.name.endswith("_bytes")
+        parts.append(f"{shown} {name}" if is_count else shown)
+    return ", ".join(parts)
 
 
 def _byte_words(count: float) -> str:
