@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from hermitcrab.kernels.deltanet import CHUNK_ROWS
 from hermitcrab.kernels.linear import choose_path
+from hermitcrab.kernels.measures import Measures
 from hermitcrab.models.qwen4_exp.checkpoint import Checkpoint
 from hermitcrab.models.qwen4_exp.fields import CONFIG_FILE, read_json
 from hermitcrab.models.qwen4_exp.model import Model
@@ -53,7 +54,12 @@ class Engine:
     def __init__(
         self, checkpoint: Checkpoint, session_rows: Sequence[int] = (256,), dtype: torch.dtype = torch.float32
     ) -> None:
-        self.model = Model(checkpoint, dtype=dtype, context_rows=max(session_rows), path=choose_path(dtype))
+        self.model = Model(
+            checkpoint,
+            dtype=dtype,
+            context_rows=max(session_rows),
+            measures=Measures(products=choose_path(dtype)),
+        )
         self.sessions = Sessions(checkpoint.config, session_rows, dtype)
         self.lengths = [0] * len(session_rows)
 

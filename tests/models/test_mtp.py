@@ -11,6 +11,7 @@ from torch import Tensor
 from hermitcrab.core.backend import DraftRequest, SlotId, Window
 from hermitcrab.engine.backend import Limits, TorchBackend
 from hermitcrab.kernels.linear import choose_path
+from hermitcrab.kernels.measures import Measures
 from hermitcrab.models.qwen4_exp.checkpoint import Checkpoint, load_checkpoint
 from hermitcrab.models.qwen4_exp.model import Model
 from hermitcrab.models.qwen4_exp.reference import Reference
@@ -88,9 +89,14 @@ def reference(checkpoint: Checkpoint) -> Reference:
 def drafting(checkpoint: Checkpoint) -> Drafting:
     rows = (192, 192)
     model = HeardModel(
-        checkpoint, dtype=torch.float32, context_rows=max(rows), path=choose_path(torch.float32)
+        checkpoint,
+        dtype=torch.float32,
+        context_rows=max(rows),
+        measures=Measures(products=choose_path(torch.float32)),
     )
-    limits = Limits(row_limit=16, window_rows=1 + DEPTH, draft_depth=DEPTH, prompt_pass_rows=256)
+    limits = Limits(
+        row_limit=16, window_rows=1 + DEPTH, draft_depth=DEPTH, prompt_grid_rows=64, prompt_pass_rows=256
+    )
     backend = TorchBackend(model, Sessions(checkpoint.config, rows, torch.float32), limits, threads=1)
     return Drafting(model, backend)
 
