@@ -75,3 +75,14 @@ def test_a_broken_log_handler_is_passed_over() -> None:
         logger.removeHandler(handler)
         logger.setLevel(before)
     assert book.decisions == [Waits("r", 1, 2)]
+
+
+@pytest.mark.parametrize("decision", LINES, ids=lambda decision: type(decision).__name__)
+def test_a_line_carries_its_decision_for_logs_that_machines_read(
+    decision: Decision, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "hermitcrab.core"):
+        LogTracer().note(decision)
+    (record,) = caplog.records
+    assert record.event == type(decision).__name__
+    assert type(decision)(**record.fields) == decision

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from hermitcrab.core.load_check import NOT_RUN, LoadCheck
+from hermitcrab.core.timings import NO_TIMINGS, Timings
 from hermitcrab.errors import HermitcrabError
 from hermitcrab.sampling.params import Sampling
 
@@ -152,11 +153,25 @@ class StreamStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class MoveStatus:
+    """One move that was made, the `number`-th since the start, with `tokens` rows in use."""
+
+    number: int
+    request_id: str
+    source_slot: int
+    target_slot: int
+    tokens: int
+    age_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """The server's insides at one moment; totals count since the start.
 
     `tokens_per_s` is over the last 2 s. `tick_age_s` is how long ago the engine thread last went round its
-    loop. `load_check` is what the check at load found.
+    loop. `load_check` is what the check at load found. `ended_by_length` is the part of `requests_finished`
+    that came to its length limit. `recent_moves` has the last moves, oldest first: who asks a few times a
+    second sees each by its number.
     """
 
     sessions: tuple[SessionStatus, ...]
@@ -175,6 +190,9 @@ class Status:
     moves: int
     pauses: int
     load_check: LoadCheck = NOT_RUN
+    ended_by_length: int = 0
+    recent_moves: tuple[MoveStatus, ...] = ()
+    timings: Timings = NO_TIMINGS
 
 
 class Lanes(Protocol):

@@ -204,7 +204,7 @@ class LaneEngine:
         self.table.take(target, stream.request.id)
         stream.slot = target
         stream.stats.moves += 1
-        self.totals.moves += 1
+        self.totals.count_move(stream, source=source, target=target, now_s=self._clock.now_s())
         stream.tell(Progress.MOVED)
         if stream.is_paused:
             stream.resume(now_s=self._clock.now_s())

@@ -200,7 +200,7 @@ class HostLoop:
             ended = [job for job in self._jobs.values() if job.stream.is_finished and job.stream.slot is None]
             for job in ended:
                 del self._jobs[job.stream.request.id]
-                self._count(job.stream)
+                self.engine.totals.count_end(job.stream, now_s=self._clock.now_s())
             self._refresh_snapshot(has_news=bool(ended) or self._has_moved())
             for job in [*self._jobs.values(), *ended]:
                 self._send_outbox(job)
@@ -224,16 +224,6 @@ class HostLoop:
         except Exception as error:  # noqa: BLE001 - one client's broken sink must not stop the others
             job.is_deaf = True
             self.engine.note(SinkFailed(job.stream.request.id, error))
-
-    def _count(self, stream: Stream) -> None:
-        totals = self.engine.totals
-        match stream.reply.outcome:
-            case FinishReason.CANCELLED:
-                totals.requests_cancelled += 1
-            case FinishReason():
-                totals.requests_finished += 1
-            case _:
-                totals.requests_failed += 1
 
     def _terminal(self, stream: Stream) -> Finished | Failed:
         usage = stream.usage(now_s=self._clock.now_s())

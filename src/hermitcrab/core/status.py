@@ -2,14 +2,31 @@
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from hermitcrab.core.api import SessionStatus, Status, StreamStatus
+from hermitcrab.core.api import FinishReason, MoveStatus, SessionStatus, Status, StreamStatus
+from hermitcrab.core.backend import SlotId
 from hermitcrab.core.load_check import LoadCheck
 from hermitcrab.core.slots import SlotTable
 from hermitcrab.core.stream import Stream
+from hermitcrab.core.timings import TimingTallies
 
 RATE_SPAN_S = 2.0
+
+# more than happen between two looks of a page that asks a few times a second
+RECENT_MOVES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class MadeMove:
+    """A move as it is kept: `at_s` is the clock's time."""
+
+    number: int
+    request_id: str
+    source: SlotId
+    target: SlotId
+    tokens: int
+    at_s: float
 
 
 @dataclass(slots=True)
@@ -26,6 +43,40 @@ class Totals:
     accepted: int = 0
     moves: int = 0
     pauses: int = 0
+    ended_by_length: int = 0
+    recent_moves: deque[MadeMove] = field(default_factory=lambda: deque(maxlen=RECENT_MOVES))
+    timings: TimingTallies = field(default_factory=TimingTallies)
+
+    def count_move(self, stream: Stream, *, source: SlotId, target: SlotId, now_s: float) -> None:
+        """A stream has moved."""
+        self.moves += 1
+        self.recent_moves.append(
+            MadeMove(self.moves, stream.request.id, source, target, stream.window.rows, now_s)
+        )
+
+    def count_end(self, stream: Stream, *, now_s: float) -> None:
+        """A stream has had its end, and its session is back."""
+        match stream.reply.outcome:
+            case FinishReason.CANCELLED:
+                self.requests_cancelled += 1
+            case FinishReason() as reason:
+                self.requests_finished += 1
+                self.ended_by_length += reason is FinishReason.LENGTH
+            case _:
+                self.requests_failed += 1
+        self._count_times(stream, now_s=now_s)
+
+    def _count_times(self, stream: Stream, *, now_s: float) -> None:
+        stats, later_tokens = stream.stats, len(stream.reply.tokens) - 1
+        if stats.admitted_s is not None:
+            self.timings.queue.note(stats.admitted_s - stats.submitted_s)
+        if stats.first_token_s is not None:
+            self.timings.first_token.note(stats.first_token_s - stats.submitted_s)
+            if later_tokens > 0:
+                self.timings.token.note((now_s - stats.first_token_s) / later_tokens)
+        paused_s = stream.paused_s(now_s=now_s)
+        if paused_s > 0.0:
+            self.timings.pause.note(paused_s)
 
 
 class TokenRate:
@@ -77,6 +128,9 @@ def snapshot(
         moves=totals.moves,
         pauses=totals.pauses,
         load_check=load_check,
+        ended_by_length=totals.ended_by_length,
+        recent_moves=tuple(_move(move, now_s) for move in totals.recent_moves),
+        timings=totals.timings.timings(),
     )
 
 
@@ -103,4 +157,15 @@ def _stream(stream: Stream, now_s: float) -> StreamStatus:
         reply_tokens=len(stream.reply.tokens),
         moves=stream.stats.moves,
         age_s=now_s - stream.stats.submitted_s,
+    )
+
+
+def _move(move: MadeMove, now_s: float) -> MoveStatus:
+    return MoveStatus(
+        number=move.number,
+        request_id=move.request_id,
+        source_slot=move.source,
+        target_slot=move.target,
+        tokens=move.tokens,
+        age_s=now_s - move.at_s,
     )

@@ -142,6 +142,10 @@ class Stream:
         self.stats.paused_since_s = None
         self.tell(Progress.RESUMED)
 
+    def paused_s(self, *, now_s: float) -> float:
+        """Seconds in pauses, one that goes on included."""
+        return self.stats.paused_s + self._open_pause_s(now_s)
+
     def usage(self, *, now_s: float) -> Usage:
         """What it has cost up to now."""
         stats = self.stats
@@ -154,7 +158,7 @@ class Stream:
             drafted=stats.drafted,
             accepted=stats.accepted,
             moves=stats.moves,
-            waited_s=queued_until_s - stats.submitted_s + stats.paused_s + self._open_pause_s(now_s),
+            waited_s=queued_until_s - stats.submitted_s + self.paused_s(now_s=now_s),
             first_token_s=begun_s - stats.submitted_s,
             decode_s=now_s - begun_s,
             tokens_sha256=digest(self.reply.tokens),

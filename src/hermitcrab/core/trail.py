@@ -5,7 +5,7 @@ A tracer cannot hurt a stream: `tell` keeps what it raises away from the lanes.
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Protocol
 
 from hermitcrab.core.api import FinishReason
@@ -82,7 +82,10 @@ class LogTracer:
         match decision:
             case Waits(tokens=tokens, session_rows=rows):
                 logger.info(
-                    "a stream at %d tokens waits for a session larger than %d tokens to free", tokens, rows
+                    "a stream at %d tokens waits for a session larger than %d tokens to free",
+                    tokens,
+                    rows,
+                    extra=_named(decision),
                 )
             case Moved(tokens=tokens, source_rows=source, target_rows=target):
                 logger.info(
@@ -90,17 +93,32 @@ class LogTracer:
                     tokens,
                     source,
                     target,
+                    extra=_named(decision),
                 )
             case Ended(request_id=request_id, outcome=HermitcrabError() as error):
-                logger.warning("request %s failed: %s", request_id, error)
+                logger.warning("request %s failed: %s", request_id, error, extra=_named(decision))
             case Ended():
                 pass
             case ReleaseFailed(slot=slot, error=error):
-                logger.warning("the session of slot %d could not be emptied: %s", slot, error)
+                logger.warning(
+                    "the session of slot %d could not be emptied: %s", slot, error, extra=_named(decision)
+                )
             case SinkFailed(request_id=request_id, error=error):
-                logger.warning("request %s is cancelled, its sink failed: %s", request_id, error)
+                logger.warning(
+                    "request %s is cancelled, its sink failed: %s", request_id, error, extra=_named(decision)
+                )
             case LoopFailed(error=error):
-                logger.error("the engine loop failed, every request in it ends", exc_info=error)
+                logger.error(
+                    "the engine loop failed, every request in it ends", exc_info=error, extra=_named(decision)
+                )
+
+
+def _named(decision: Decision) -> dict[str, object]:
+    """The decision for logs that machines read: its name and its fields."""
+    return {
+        "event": type(decision).__name__,
+        "fields": {item.name: getattr(decision, item.name) for item in fields(decision)},
+    }
 
 
 def tell(tracers: Iterable[Tracer], decision: Decision) -> None:
