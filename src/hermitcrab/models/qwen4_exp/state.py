@@ -101,8 +101,10 @@ class Sessions:
     def move(self, source: int, target: int, rows: int) -> None:
         """Copy every part of a settled session of `rows` rows to another slot, bit for bit."""
         here, there = self.bases[source], self.bases[target]
+        # attention reads whole blocks: behind the last row, too, there must stand numbers
+        whole = _padded(rows, self._block_tokens)
         for arena in (self.keys, self.values):
-            arena[:, :, there : there + rows] = arena[:, :, here : here + rows]
+            arena[:, :, there : there + whole] = arena[:, :, here : here + whole]
         self.raw[:, there : there + rows] = self.raw[:, here : here + rows]
         blocks = rows // self._block_tokens
         here, there = self.block_bases[source], self.block_bases[target]
