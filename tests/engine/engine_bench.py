@@ -1,4 +1,4 @@
-"""The real backend over sessions that a test can see: their memory, every part of a state, all logits drawn."""
+"""The real backend over sessions that a test can see: their memory, parts of a state, logits drawn from."""
 
 from collections.abc import Sequence
 

@@ -1,0 +1,253 @@
+"""Random lives of streams in the real backend: whatever was done to and beside them, each is as if alone.
+
+Streams are filled in arbitrary passes, run in shared rounds with right and wrong drafts, kept in part, moved at
+any settled moment, ended in any state; sessions are used again as they were left. Tokens drawn, logits and every
+part of the state are compared bit for bit with the same text run alone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from engine_bench import DRAFT_DEPTH, ROW_LIMIT, WINDOW_ROWS, Alone, Bench, differing
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from torch import Tensor
+
+from hermitcrab.core.backend import DraftRequest, SlotId, Window
+from hermitcrab.errors import StateNotSettled
+from hermitcrab.models.qwen4_exp.model import Model
+from hermitcrab.sampling.params import Sampling
+
+# two of a size, a larger one, and one for whatever outgrows them
+SESSION_ROWS = (72, 72, 136, 200)
+LONGEST_PROMPT = 130
+
+tokens = st.one_of(st.integers(0, 511), st.just(2))
+samplings = st.builds(
+    Sampling,
+    temperature=st.sampled_from([0.0, 0.7, 3.0]),
+    top_k=st.sampled_from([0, 20]),
+    top_p=st.sampled_from([0.9, 1.0]),
+    seed=st.integers(0, 1000),
+)
+
+
+@dataclass
+class Stream:
+    """A stream as its lane would know it; `text` ends with the pending token.
+
+    `drawn` and `logits` are those after each settled row from the prompt's last on.
+    """
+
+    slot: SlotId
+    prompt_rows: int
+    sampling: Sampling
+    text: list[int]
+    drawn: list[int] = field(default_factory=list)
+    logits: list[Tensor] = field(default_factory=list)
+    drafts: tuple[int, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        return len(self.text) - 1
+
+
+class SessionMachine(RuleBasedStateMachine):
+    """Drives one backend; every stream is checked when it ends."""
+
+    model: Model
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bench = Bench(self.model, SESSION_ROWS)
+        self.streams: dict[SlotId, Stream] = {}
+
+    def free(self, least_rows: int) -> list[SlotId]:
+        return [
+            SlotId(slot)
+            for slot, rows in enumerate(SESSION_ROWS)
+            if slot not in self.streams and rows >= least_rows
+        ]
+
+    @precondition(lambda self: self.free(0))
+    @rule(data=st.data(), sampling=samplings)
+    def start(self, data: st.DataObject, sampling: Sampling) -> None:
+        """Fill a prompt in passes cut anywhere on the grid, perhaps moving between two of them."""
+        slot = data.draw(st.sampled_from(self.free(0)), "slot")
+        most = min(LONGEST_PROMPT, SESSION_ROWS[slot] - 1)
+        # lengths on both sides of the budget, of blocks and of chunks
+        count = data.draw(st.one_of(st.integers(1, min(20, most)), st.integers(1, most)), "prompt rows")
+        prompt = data.draw(st.lists(tokens, min_size=count, max_size=count), "prompt")
+        cuts = data.draw(st.sets(st.sampled_from(range(0, count, 64))), "cuts") | {0}
+        for start, end in zip(sorted(cuts), [*sorted(cuts)[1:], count], strict=True):
+            larger = [
+                free for free in self.free(0) if SESSION_ROWS[free] >= SESSION_ROWS[slot] and free != slot
+            ]
+            if start and larger and data.draw(st.booleans(), "move between passes"):
+                target = data.draw(st.sampled_from(larger), "target")
+                self.bench.backend.move(slot, target)
+                self.bench.backend.release(slot)
+                slot = target
+            self.bench.backend.prefill(slot, start, prompt[start:end])
+        self.bench.logits.clear()
+        first = self.bench.backend.draw_first(slot, count, sampling)
+        stream = Stream(slot, count, sampling, [*prompt, first], [first], list(self.bench.logits))
+        self.streams[slot] = stream
+        self.absorb([stream], {slot: 1}, {slot: self.depth(data, stream)})
+
+    @precondition(lambda self: self.runnable())
+    @rule(data=st.data())
+    def round(self, data: st.DataObject) -> None:
+        """Verify windows of some streams in one forward, keep a part of each, draft for them together."""
+        chosen = data.draw(
+            st.lists(st.sampled_from(self.runnable()), min_size=1, unique_by=id, max_size=4), "streams"
+        )
+        windows = {stream.slot: self.window(data, stream) for stream in chosen}
+        assert sum(map(len, windows.values())) <= ROW_LIMIT
+        self.bench.logits.clear()
+        verified = self.bench.backend.verify(
+            [Window(stream.slot, stream.rows, windows[stream.slot], stream.sampling) for stream in chosen]
+        )
+        logits = list(self.bench.logits)
+        ended: list[Stream] = []
+        kept: dict[SlotId, int] = {}
+        for stream, result in zip(chosen, verified, strict=True):
+            window = windows[stream.slot]
+            rows, logits = logits[: len(window)], logits[len(window) :]
+            if data.draw(st.integers(0, 9), "end unsettled?") == 0:
+                ended.append(stream)
+                continue
+            keep = data.draw(st.integers(1, len(window)), "keep")
+            self.bench.backend.keep(stream.slot, keep)
+            kept[stream.slot] = keep
+            stream.drawn += result.drawn[:keep]
+            stream.logits += rows[:keep]
+            # the next pending token need not be the one drawn: a lane may force another
+            forced = data.draw(st.one_of(st.none(), st.none(), tokens), "forced")
+            stream.text += [*window[1:keep], result.drawn[keep - 1] if forced is None else forced]
+        for stream in ended:
+            self.bench.backend.release(stream.slot)
+            del self.streams[stream.slot]
+        settled = [stream for stream in chosen if stream not in ended]
+        if settled and data.draw(st.booleans(), "move before drafting"):
+            kept = self.move_one(data, settled[0], kept)
+        if settled:
+            self.absorb(settled, kept, {stream.slot: self.depth(data, stream) for stream in settled})
+
+    @precondition(lambda self: self.movable())
+    @rule(data=st.data())
+    def move(self, data: st.DataObject) -> None:
+        """Move a stream to a larger session, or one of its size."""
+        self.move_one(data, data.draw(st.sampled_from(self.movable()), "stream"), {})
+
+    @precondition(lambda self: self.streams)
+    @rule(data=st.data())
+    def end(self, data: st.DataObject) -> None:
+        """End a settled stream, after comparing it with itself alone."""
+        stream = self.streams.pop(data.draw(st.sampled_from(sorted(self.streams)), "slot"))
+        self.compare(stream)
+        self.bench.backend.release(stream.slot)
+
+    @precondition(lambda self: self.streams)
+    @rule(data=st.data(), off=st.sampled_from([-1, 1, 5]))
+    def refuse(self, data: st.DataObject, off: int) -> None:
+        """A call at a position that does not follow is refused and leaves no trace."""
+        stream = self.streams[data.draw(st.sampled_from(sorted(self.streams)), "slot")]
+        with pytest.raises(StateNotSettled):
+            self.bench.backend.verify([Window(stream.slot, stream.rows + off, (5,), stream.sampling)])
+        with pytest.raises(StateNotSettled):
+            self.bench.backend.keep(stream.slot, 1)
+
+    @invariant()
+    def no_session_holds_two_streams(self) -> None:
+        assert all(slot == stream.slot for slot, stream in self.streams.items())
+
+    def teardown(self) -> None:
+        for stream in self.streams.values():
+            self.compare(stream)
+
+    def runnable(self) -> list[Stream]:
+        """Streams with room for another row."""
+        return [stream for stream in self.streams.values() if stream.rows < SESSION_ROWS[stream.slot]]
+
+    def movable(self) -> list[Stream]:
+        return [stream for stream in self.streams.values() if self.free(SESSION_ROWS[stream.slot])]
+
+    def depth(self, data: st.DataObject, stream: Stream) -> int:
+        """Drafts to ask for, within the session's room for the head's provisional rows."""
+        most = min(DRAFT_DEPTH, SESSION_ROWS[stream.slot] - stream.rows + 1)
+        return data.draw(st.integers(0, most), "depth")
+
+    def window(self, data: st.DataObject, stream: Stream) -> tuple[int, ...]:
+        """The pending token, then the head's own drafts or any other tokens."""
+        most = min(WINDOW_ROWS, SESSION_ROWS[stream.slot] - stream.rows) - 1
+        own = stream.drafts[:most]
+        if own and data.draw(st.booleans(), "own drafts"):
+            return (stream.text[-1], *own)
+        return (stream.text[-1], *data.draw(st.lists(tokens, max_size=most), "drafts"))
+
+    def move_one(self, data: st.DataObject, stream: Stream, by_slot: dict[SlotId, int]) -> dict[SlotId, int]:
+        """Move if any session is free; `by_slot` comes back with the stream's new slot."""
+        targets = self.free(SESSION_ROWS[stream.slot])
+        if not targets:
+            return by_slot
+        source, stream.slot = stream.slot, data.draw(st.sampled_from(targets), "target")
+        self.bench.backend.move(source, stream.slot)
+        self.bench.backend.release(source)
+        self.streams[stream.slot] = self.streams.pop(source)
+        return {stream.slot if slot == source else slot: count for slot, count in by_slot.items()}
+
+    def absorb(self, streams: Sequence[Stream], counts: dict[SlotId, int], depths: dict[SlotId, int]) -> None:
+        requests = []
+        for stream in streams:
+            position = stream.rows - counts[stream.slot]
+            following = tuple(stream.text[position + 1 :])
+            requests.append(
+                DraftRequest(stream.slot, position, following, depths[stream.slot], stream.sampling)
+            )
+        for stream, drafts in zip(streams, self.bench.backend.draft(requests), strict=True):
+            assert len(drafts) == depths[stream.slot]
+            stream.drafts = drafts
+
+    def compare(self, stream: Stream) -> None:
+        """Everything about the stream is as if it had run alone."""
+        alone = Alone(self.model, stream.text, stream.prompt_rows, stream.sampling)
+        assert stream.drawn == alone.drawn
+        assert all(torch.equal(*pair) for pair in zip(stream.logits, alone.logits, strict=True))
+        state = self.bench.state(stream.slot, rows=stream.rows, head_rows=stream.rows)
+        assert differing(state, alone.state) == []
+
+
+def run_machine(model: Model, *, examples: int, steps: int, derandomize: bool) -> None:
+    # hypothesis instantiates the machine itself, so the model comes by class
+    machine = type("SessionMachineOfModel", (SessionMachine,), {"model": model})
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            derandomize=derandomize,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+def test_streams_in_any_company_are_as_if_alone(model: Model) -> None:
+    run_machine(model, examples=20, steps=12, derandomize=True)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_streams_in_any_company_are_as_if_alone_in_long_random_lives(model: Model) -> None:
+    run_machine(model, examples=300, steps=40, derandomize=False)
