@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from training.data.counts import Count
+from training.data.documents import Encoder, Talk, user
+from training.evaluate import draft_figures, is_exact
+from training.replies import Ask, DraftCount, DraftWatch, Reply, replies
 
 from hermitcrab.core.backend import SlotId, Verified, Window
 from hermitcrab.core.fake import FakeBackend
 from hermitcrab.models.registry import family_of
 from hermitcrab.sampling.params import Sampling
-from training.data.counts import Count
-from training.data.documents import Encoder, Talk, user
-from training.evaluate import draft_figures, is_exact
-from training.replies import Ask, DraftCount, DraftWatch, Reply, replies
 
 EOS = 2
 
