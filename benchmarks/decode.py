@@ -10,7 +10,6 @@ best, one for a story, the text they land on worst.
 import argparse
 import json
 import os
-import platform
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,7 +20,6 @@ from rich.console import Console
 from rich.table import Table
 from tokenizers import Tokenizer
 
-import hermitcrab
 from hermitcrab.assemble import builtin_directory
 from hermitcrab.clock import WallClock
 from hermitcrab.core.api import Event, Failed, Request, Tokens
@@ -33,6 +31,7 @@ from hermitcrab.models.qwen4_exp.checkpoint import Checkpoint, load_checkpoint
 from hermitcrab.models.qwen4_exp.names import ngram_table
 from hermitcrab.sampling.params import Sampling
 from hermitcrab.weights.affine import AffineWeight
+from machine import machine
 
 PROMPTS = {
     "count": "Count from 1 to 4000",
@@ -167,14 +166,6 @@ def show(rows: list[Row]) -> None:
     Console().print(table)
 
 
-def processor() -> str:
-    """The processor's name, where the system tells it."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--tokens", type=int, default=200, help="reply tokens of each request")
@@ -193,13 +184,9 @@ def main() -> None:
     show(rows)
     if arguments.json is not None:
         conditions = {
-            "processor": processor(),
-            "cores": os.cpu_count(),
+            **machine(),
             "load_average_before": load_before,
-            "python": platform.python_version(),
-            "torch": torch.__version__,
             "transformers": transformers.__version__,
-            "hermitcrab": hermitcrab.__version__,
             **{key: value for key, value in vars(arguments).items() if key != "json"},
         }
         receipt = {"conditions": conditions, "rows": [asdict(row) for row in rows]}
