@@ -8,6 +8,7 @@ from torch.nn import functional as fn
 
 from hermitcrab.kernels.deltanet import CHUNK_ROWS
 from hermitcrab.kernels.linear import choose_path
+from hermitcrab.kernels.measures import Measures
 from hermitcrab.models.qwen4_exp.checkpoint import Checkpoint
 from hermitcrab.models.qwen4_exp.model import Model
 from hermitcrab.models.qwen4_exp.plan import Span
@@ -29,8 +30,8 @@ class Judge:
     """Runs documents one by one from position 0, in float32."""
 
     def __init__(self, checkpoint: Checkpoint, *, longest_tokens: int) -> None:
-        path = choose_path(torch.float32)
-        self._model = Model(checkpoint, dtype=torch.float32, context_rows=longest_tokens, path=path)
+        measures = Measures(products=choose_path(torch.float32))
+        self._model = Model(checkpoint, dtype=torch.float32, context_rows=longest_tokens, measures=measures)
         self._sessions = Sessions(checkpoint.config, [longest_tokens], torch.float32)
 
     @torch.inference_mode()

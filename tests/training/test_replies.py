@@ -67,7 +67,7 @@ def test_the_built_in_model_counts_and_its_drafts_stand(builtin: Path, encoder: 
             most_tokens=400,
             shown="",
         )
-        for start in (1, 380)
+        for start in (1, 990)
     ]
     checkpoint = family_of(builtin).load(builtin, None)
     found, depths = replies(checkpoint, asks, eos_ids=checkpoint.eos_ids, sessions=2, session_rows=512)
