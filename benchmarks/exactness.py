@@ -2,9 +2,9 @@
 
     python benchmarks/exactness.py [--rounds 20] [--repeats 8] [--threads 1] [--dtype float32] [--json FILE]
 
-Two engines hold the same weights, one as it is served, one with torch's own products and activations, and with
-attention over all keys at once. They take turns; a figure is the ratio of the medians. Both run windows row by
-row: the plain form of that measure computes more, not less.
+Two engines hold the same weights, one as it is served, one with torch's own products and activations, and
+with attention over all keys at once. They take turns; a figure is the ratio of the medians. Both run windows
+row by row: the plain form of that measure computes more, not less.
 """
 
 import argparse
