@@ -6,6 +6,7 @@ HermitcrabError
 ├── RequestError              a request is wrong: its sender can mend it
 │   ├── ContextLengthExceeded the prompt can never fit
 │   ├── UnknownModel          no such model here
+│   ├── UnknownResponse       no such earlier response here, or no longer
 │   ├── WrongKey              the key is missing or wrong
 │   └── BodyTooLarge          the body is larger than the operator allows
 ├── Busy                      not now: try again later
@@ -66,11 +67,25 @@ class UnknownModel(RequestError):
         self.name = name
 
 
+class UnknownResponse(RequestError):
+    """The request goes on from an earlier response that this server does not have, or no longer."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"There is no stored response {name!r} here: it was made with store: false, "
+            "has made room for newer ones, or is another server's.",
+            param="previous_response_id",
+        )
+        self.name = name
+
+
 class WrongKey(RequestError):
     """The server asks for a key and the request brings none, or another."""
 
     def __init__(self) -> None:
-        super().__init__("This server asks for a key: send it as `Authorization: Bearer KEY`.")
+        super().__init__(
+            "This server asks for a key: send it as `Authorization: Bearer KEY` or `x-api-key: KEY`."
+        )
 
 
 class BodyTooLarge(RequestError):

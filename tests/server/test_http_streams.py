@@ -16,10 +16,12 @@ from starlette.types import Message
 from hermitcrab.clock import WallClock
 from hermitcrab.core.api import Finished, Lanes, Request, Status, StreamState
 from hermitcrab.core.fake import CallKind
+from hermitcrab.errors import HermitcrabError
 from hermitcrab.sampling.params import Sampling
+from hermitcrab.server.errors import error_body
 from hermitcrab.server.feed import OpenReply
 from hermitcrab.server.options import ServerOptions
-from hermitcrab.server.sse import EventStream
+from hermitcrab.server.sse import COMPLETIONS, EventStream
 from hermitcrab.server.text.chat import ChatText
 
 
@@ -291,6 +293,9 @@ class BrokenWriter:
     def close(self, finished: Finished) -> list[dict[str, Any]]:
         return []
 
+    def fail(self, error: HermitcrabError) -> list[dict[str, Any]]:
+        return [error_body(error)]
+
 
 def test_a_bug_of_ours_in_a_stream_is_an_error_event_and_done(
     text: ChatText, caplog: pytest.LogCaptureFixture
@@ -304,8 +309,9 @@ def test_a_bug_of_ours_in_a_stream_is_an_error_event_and_done(
         sent.append(message)
 
     async def stream(lanes: Lanes) -> None:
-        reply = OpenReply(lanes, Request("a", text.raw_prompt(ENDLESS).ids, Sampling()))
-        await EventStream(reply, BrokenWriter(), ServerOptions(MODEL), WallClock())({}, receive, send)
+        reply = OpenReply(lanes, [Request("a", text.raw_prompt(ENDLESS).ids, Sampling())])
+        stream = EventStream(reply, [BrokenWriter()], COMPLETIONS, ServerOptions(MODEL), WallClock())
+        await stream({}, receive, send)
 
     with serving(text, session_rows=(60_000,), on_call=SlowRounds()) as served:
         asyncio.run(asyncio.wait_for(stream(served.lanes), 5))

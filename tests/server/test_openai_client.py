@@ -145,8 +145,8 @@ def test_the_models_list(client: OpenAI) -> None:
 
 def test_a_wrong_request_raises_bad_request_with_its_field(client: OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as raised:
-        client.chat.completions.create(model=MODEL, messages=ASK, n=2)
-    assert raised.value.param == "n"
+        client.chat.completions.create(model=MODEL, messages=ASK, logprobs=True)
+    assert raised.value.param == "logprobs"
 
 
 def test_a_prompt_that_is_too_long_has_the_code_agents_look_for(client: OpenAI) -> None:

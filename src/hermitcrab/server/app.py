@@ -11,10 +11,10 @@ from hermitcrab.core.api import Lanes
 from hermitcrab.errors import HermitcrabError
 from hermitcrab.server.auth import KeyCheck
 from hermitcrab.server.desk import Desk
-from hermitcrab.server.errors import OUR_FAULT, error_response, plain_error_body
+from hermitcrab.server.errors import OUR_FAULT, dialect_of, error_response, plain_error_body
 from hermitcrab.server.limits import BodyLimit
 from hermitcrab.server.options import ServerOptions
-from hermitcrab.server.presence import CLIENT_LEFT_STATUS
+from hermitcrab.server.presence import CLIENT_LEFT_STATUS, ClientLeft
 from hermitcrab.server.routes.chat import chat_routes
 from hermitcrab.server.routes.completions import completion_routes
 from hermitcrab.server.routes.models import model_routes
@@ -31,6 +31,7 @@ def create_app(lanes: Lanes, text: ChatText, options: ServerOptions, clock: Cloc
         app.include_router(routes(desk))
     app.add_exception_handler(HermitcrabError, _our_error)
     app.add_exception_handler(ClientDisconnect, _nobody_left)
+    app.add_exception_handler(ClientLeft, _nobody_left)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(Exception, _unforeseen)
     app.add_middleware(BodyLimit, limit_bytes=options.max_body_bytes)
@@ -39,22 +40,23 @@ def create_app(lanes: Lanes, text: ChatText, options: ServerOptions, clock: Cloc
     return app
 
 
-async def _our_error(_: Request, error: Exception) -> JSONResponse:
+async def _our_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HermitcrabError)
-    return error_response(error)
+    return error_response(error, request.url.path)
 
 
 async def _nobody_left(_: Request, error: Exception) -> Response:
-    # the client left before its request was whole; nobody will read this
+    # the client left before its request or its reply was whole; nobody will read this
     return Response(status_code=CLIENT_LEFT_STATUS)
 
 
 async def _http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    message = f"{request.method} {request.url.path}: {error.detail}."
-    body = plain_error_body(message, kind="invalid_request_error")
+    path = request.url.path
+    message = f"{request.method} {path}: {error.detail}."
+    body = plain_error_body(message, status=error.status_code, dialect=dialect_of(path))
     return JSONResponse(body, error.status_code, error.headers)
 
 
-async def _unforeseen(_: Request, error: Exception) -> JSONResponse:
-    return JSONResponse(plain_error_body(OUR_FAULT, kind="server_error"), 500)
+async def _unforeseen(request: Request, error: Exception) -> JSONResponse:
+    return JSONResponse(plain_error_body(OUR_FAULT, status=500, dialect=dialect_of(request.url.path)), 500)

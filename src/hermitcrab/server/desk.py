@@ -1,7 +1,8 @@
 """What every generating route does: check the model, choose the draw, submit, gather."""
 
+import dataclasses
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from starlette.types import Receive
@@ -9,16 +10,14 @@ from starlette.types import Receive
 from hermitcrab.clock import Clock
 from hermitcrab.core.api import Failed, Finished, FinishReason, Lanes, Request, Tokens
 from hermitcrab.errors import UnknownModel
-from hermitcrab.sampling.params import Sampling
+from hermitcrab.sampling.params import SEED_LIMIT, Sampling
 from hermitcrab.server.feed import OpenReply
 from hermitcrab.server.options import ServerOptions
 from hermitcrab.server.presence import while_connected
-from hermitcrab.server.sse import ChunkWriter, EventStream, cut_off
+from hermitcrab.server.sse import ChunkWriter, EventStream, Framing, cut_off
 from hermitcrab.server.text.chat import ChatText, Habits, Prompt
-from hermitcrab.server.wire.openai import ReplyRequest
+from hermitcrab.server.wire.fields import Wishes
 from hermitcrab.server.wire.openai_replies import Heading
-
-SEED_BITS = 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,31 +39,35 @@ class Desk:
         """A fresh id, and what else every part of a reply repeats."""
         return Heading(f"{prefix}-{secrets.token_hex(12)}", self.options.model_id, self.clock.unix_s())
 
-    def submit(
-        self, heading: Heading, asked: ReplyRequest, prompt: Prompt, *, most_tokens: int | None
-    ) -> OpenReply:
-        """Hand the request to the engine.
+    def submit(self, heading: Heading, wishes: Wishes, prompt: Prompt, *, choices: int = 1) -> OpenReply:
+        """Hand the request to the engine, once for each choice; each has the seed after the one before.
 
         Raises RequestError for a sampling value out of range, and what `Lanes.submit` raises.
         """
-        request = Request(
-            id=heading.id,
-            prompt=prompt.ids,
-            sampling=_sampling(asked, self.text.habits(is_thinking=prompt.is_thinking)),
-            max_new_tokens=most_tokens,
-            eos_ids=frozenset() if asked.ignore_eos else self.text.eos_ids,
-            stop_watch=self.text.stop_watch(asked.stop),
+        sampling = _sampling(wishes, self.text.habits(is_thinking=prompt.is_thinking))
+        return OpenReply(
+            self.lanes,
+            [
+                Request(
+                    id=f"{heading.id}-{choice}" if choice else heading.id,
+                    prompt=prompt.ids,
+                    sampling=dataclasses.replace(sampling, seed=(sampling.seed + choice) % SEED_LIMIT),
+                    max_new_tokens=wishes.most_tokens,
+                    eos_ids=frozenset() if wishes.ignore_eos else self.text.eos_ids,
+                    stop_watch=self.text.stop_watch(wishes.stops),
+                )
+                for choice in range(choices)
+            ],
         )
-        return OpenReply(self.lanes, request)
 
-    def stream(self, reply: OpenReply, writer: ChunkWriter) -> EventStream:
-        """The response that streams a reply."""
-        return EventStream(reply, writer, self.options, self.clock)
+    def stream(self, reply: OpenReply, writers: Sequence[ChunkWriter], framing: Framing) -> EventStream:
+        """The response that streams a reply, whose choices have a writer each."""
+        return EventStream(reply, writers, framing, self.options, self.clock)
 
     async def gather(
-        self, reply: OpenReply, take: Callable[[tuple[int, ...]], None], receive: Receive
-    ) -> Finished:
-        """Pass all of a reply's tokens to `take`, and return how it ended.
+        self, reply: OpenReply, take: Callable[[int, tuple[int, ...]], None], receive: Receive
+    ) -> list[Finished]:
+        """Pass all of a reply's tokens to `take`, with their choice, and return how each choice ended.
 
         Raises ClientLeft when the client leaves first, ShuttingDown when the server cuts the reply off, and
         the engine's error when the reply fails. Whatever happens, the request does not outlive this call.
@@ -75,25 +78,30 @@ class Desk:
             reply.close()
 
 
-async def _gather(reply: OpenReply, take: Callable[[tuple[int, ...]], None]) -> Finished:
-    while True:
-        match await reply.next():
+async def _gather(reply: OpenReply, take: Callable[[int, tuple[int, ...]], None]) -> list[Finished]:
+    ends: dict[int, Finished] = {}
+    while not reply.has_ended:
+        heard = await reply.next()
+        if heard is None:
+            continue
+        match heard.event:
             case Tokens(ids):
-                take(ids)
+                take(heard.choice, ids)
             case Finished(reason=FinishReason.CANCELLED):
                 raise cut_off()
             case Finished() as finished:
-                return finished
+                ends[heard.choice] = finished
             case Failed(error=error):
                 raise error
+    return [ends[choice] for choice in range(len(reply.requests))]
 
 
-def _sampling(asked: ReplyRequest, habits: Habits) -> Sampling:
+def _sampling(wishes: Wishes, habits: Habits) -> Sampling:
     return Sampling(
-        temperature=habits.temperature if asked.temperature is None else asked.temperature,
+        temperature=habits.temperature if wishes.temperature is None else wishes.temperature,
         # -1 is another common way to say off
-        top_k=habits.top_k if asked.top_k is None else 0 if asked.top_k == -1 else asked.top_k,
-        top_p=habits.top_p if asked.top_p is None else asked.top_p,
-        min_p=habits.min_p if asked.min_p is None else asked.min_p,
-        seed=secrets.randbits(SEED_BITS) if asked.seed is None else asked.seed,
+        top_k=habits.top_k if wishes.top_k is None else 0 if wishes.top_k == -1 else wishes.top_k,
+        top_p=habits.top_p if wishes.top_p is None else wishes.top_p,
+        min_p=habits.min_p if wishes.min_p is None else wishes.min_p,
+        seed=secrets.randbelow(SEED_LIMIT) if wishes.seed is None else wishes.seed,
     )

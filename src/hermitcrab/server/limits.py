@@ -20,7 +20,9 @@ class BodyLimit:
             return
         declared = Headers(scope=scope).get("content-length", "0")
         if not declared.isascii() or not declared.isdigit() or int(declared[:20]) > self._limit_bytes:
-            await error_response(BodyTooLarge(limit_bytes=self._limit_bytes))(scope, receive, send)
+            await error_response(BodyTooLarge(limit_bytes=self._limit_bytes), scope["path"])(
+                scope, receive, send
+            )
             return
         read_bytes = 0
 

@@ -2,14 +2,15 @@
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from hermitcrab.core.api import Finished
+from hermitcrab.errors import HermitcrabError
 from hermitcrab.server.desk import Desk
-from hermitcrab.server.presence import CLIENT_LEFT_STATUS, ClientLeft
+from hermitcrab.server.errors import error_body
+from hermitcrab.server.sse import COMPLETIONS, Chunk
 from hermitcrab.server.text.chat import Prompt
 from hermitcrab.server.text.marks import spelled
 from hermitcrab.server.text.stream import TextStream
@@ -17,12 +18,13 @@ from hermitcrab.server.wire.body import read_body
 from hermitcrab.server.wire.openai import CompletionRequest
 from hermitcrab.server.wire.openai_replies import (
     Heading,
+    Tally,
     extension_body,
     finish_word,
+    text_choice,
     text_chunk,
-    text_completion,
-    usage_body,
     usage_chunk,
+    whole_reply,
 )
 
 
@@ -39,62 +41,90 @@ def completion_routes(desk: Desk) -> APIRouter:
         prompt = await asyncio.to_thread(_prompt, desk, asked.only_prompt)
         heading = desk.heading("cmpl")
         echo = _echo(desk, asked, prompt)
-        text = desk.text.reply_text(asked.stop)
-        reply = desk.submit(heading, asked, prompt, most_tokens=asked.max_tokens)
-        seed = reply.request.sampling.seed
+        texts = [desk.text.reply_text(asked.stop) for _ in range(asked.choices)]
+        wishes = asked.wishes(stops=asked.stop, most_tokens=asked.max_tokens)
+        reply = desk.submit(heading, wishes, prompt, choices=asked.choices)
+        seeds = [request.sampling.seed for request in reply.requests]
+        tally = Tally(asked.choices, counts_reasoning=False)
         if asked.wants_stream:
-            writer = TextWriter(heading, text, seed, echo=echo, wants_usage=asked.wants_usage)
-            return desk.stream(reply, writer)
-        pieces = [echo]
-        try:
-            finished = await desk.gather(reply, lambda ids: pieces.append(text.push(ids)), request.receive)
-        except ClientLeft:
-            return Response(status_code=CLIENT_LEFT_STATUS)
-        pieces.append(text.finish())
-        return JSONResponse(
-            text_completion(
-                heading,
-                spelled("".join(pieces)),
+            writers = [
+                TextWriter(
+                    heading, text, tally, choice=choice, seed=seed, echo=echo, wants_usage=asked.wants_usage
+                )
+                for choice, (text, seed) in enumerate(zip(texts, seeds, strict=True))
+            ]
+            return desk.stream(reply, writers, COMPLETIONS)
+        written = [[echo] for _ in texts]
+
+        def take(choice: int, ids: tuple[int, ...]) -> None:
+            written[choice].append(texts[choice].push(ids))
+
+        ends = await desk.gather(reply, take, request.receive)
+        for finished in ends:
+            tally.add(finished.usage)
+        choices = [
+            text_choice(
+                choice,
+                spelled("".join(written[choice]) + texts[choice].finish()),
                 finish_word(finished.reason),
-                usage_body(finished.usage),
-                extension_body(finished.usage, seed=seed),
             )
-        )
+            for choice, finished in enumerate(ends)
+        ]
+        extensions = [
+            extension_body(finished.usage, seed=seed) for finished, seed in zip(ends, seeds, strict=True)
+        ]
+        return JSONResponse(whole_reply(heading, "text_completion", choices, tally.body(), extensions))
 
     return router
 
 
 class TextWriter:
-    """The chunks of one plain stream."""
+    """The chunks of one choice of a plain stream; the choice that ends last brings the usage of all."""
 
     def __init__(
-        self, heading: Heading, text: TextStream, seed: int, *, echo: str, wants_usage: bool
+        self,
+        heading: Heading,
+        text: TextStream,
+        tally: Tally,
+        *,
+        choice: int,
+        seed: int,
+        echo: str,
+        wants_usage: bool,
     ) -> None:
         self._heading = heading
         self._text = text
+        self._tally = tally
+        self._choice = choice
         self._seed = seed
         self._echo = echo
         self._wants_usage = wants_usage
 
-    def open(self) -> Iterable[dict[str, Any]]:
+    def open(self) -> Iterable[Chunk]:
         """The prompt, where it is to be repeated."""
         return self._chunks(self._echo)
 
-    def tokens(self, ids: tuple[int, ...]) -> Iterable[dict[str, Any]]:
+    def tokens(self, ids: tuple[int, ...]) -> Iterable[Chunk]:
         """A chunk for what the tokens make certain."""
         return self._chunks(self._text.push(ids))
 
-    def close(self, finished: Finished) -> Iterable[dict[str, Any]]:
+    def close(self, finished: Finished) -> Iterable[Chunk]:
         """What was held back with the finish reason and the extension block; usage if it was asked for."""
+        last = spelled(self._text.finish())
         yield {
-            **text_chunk(self._heading, spelled(self._text.finish()), finish_word(finished.reason)),
+            **text_chunk(self._heading, self._choice, last, finish_word(finished.reason)),
             "hermitcrab": extension_body(finished.usage, seed=self._seed),
         }
-        if self._wants_usage:
-            yield usage_chunk(self._heading, "text_completion", usage_body(finished.usage))
+        self._tally.add(finished.usage)
+        if self._wants_usage and self._tally.is_whole:
+            yield usage_chunk(self._heading, "text_completion", self._tally.body())
 
-    def _chunks(self, text: str) -> list[dict[str, Any]]:
-        return [text_chunk(self._heading, spelled(text))] if text else []
+    def fail(self, error: HermitcrabError) -> Iterable[Chunk]:
+        """The error, in the shape it has outside a stream."""
+        return (error_body(error),)
+
+    def _chunks(self, text: str) -> list[Chunk]:
+        return [text_chunk(self._heading, self._choice, spelled(text))] if text else []
 
 
 def _prompt(desk: Desk, given: str | tuple[int, ...]) -> Prompt:

@@ -3,13 +3,16 @@
 A field that is not supported yet is declared, so that asking for it is refused by name and never passed over.
 """
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
 from hermitcrab.errors import RequestError
 from hermitcrab.server.wire.body import RequestModel
+from hermitcrab.server.wire.fields import NOT_YET, GeneratingRequest, check_count, check_names
 
+MAX_CHOICES = 128
 MAX_STOPS = 16
 MAX_STOP_CHARACTERS = 1024
 
@@ -112,62 +115,47 @@ class OfferedTool(RequestModel):
     function: OfferedFunction
 
 
-class ReplyRequest(RequestModel):
+class OpenAiRequest(GeneratingRequest):
     """What chat and plain completions have in common."""
 
-    model: str | None = None
-    stream: bool | None = None
+    not_yet: ClassVar[Mapping[str, tuple[object, ...]]] = {**NOT_YET, "best_of": (1,)}
+
     stream_options: StreamOptions | None = None
     max_tokens: int | None = None
     stop: Stops = ()
-    seed: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    ignore_eos: bool | None = None
+    n: int | None = None
 
-    n: Any = None
-    logprobs: Any = None
-    top_logprobs: Any = None
-    prompt_logprobs: Any = None
-    presence_penalty: Any = None
-    frequency_penalty: Any = None
-    repetition_penalty: Any = None
-    logit_bias: Any = None
-    response_format: Any = None
-    structured_outputs: Any = None
-    guided_json: Any = None
-    guided_regex: Any = None
-    guided_choice: Any = None
-    guided_grammar: Any = None
-    min_tokens: Any = None
-    stop_token_ids: Any = None
-    thinking_budget: Any = None
+    best_of: Any = None
 
     def check(self) -> None:
-        """Raises RequestError for a field that asks for something this server does not do yet."""
-        for field, harmless in _NOT_YET.items():
-            value = getattr(self, field, None)
-            if value is not None and not any(
-                type(value) is type(item) and value == item for item in harmless
-            ):
-                raise RequestError(f"{field} is not supported by this server yet; leave it out.", param=field)
-        if self.max_tokens is not None and self.max_tokens < 1:
-            raise RequestError(f"max_tokens must be 1 or more, not {self.max_tokens}.", param="max_tokens")
-
-    @property
-    def wants_stream(self) -> bool:
-        return bool(self.stream)
+        """Raises RequestError for what this server does not do yet, and for counts that count nothing."""
+        super().check()
+        check_count("max_tokens", self.max_tokens)
+        check_count("n", self.n, most=MAX_CHOICES)
 
     @property
     def wants_usage(self) -> bool:
         """Whether a stream ends with a usage chunk."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)
 
+    @property
+    def choices(self) -> int:
+        """How many replies are asked for."""
+        return self.n or 1
 
-class ChatRequest(ReplyRequest):
+
+class ChatRequest(OpenAiRequest):
     """POST /v1/chat/completions."""
+
+    not_yet: ClassVar[Mapping[str, tuple[object, ...]]] = {
+        **OpenAiRequest.not_yet,
+        "tool_choice": ("none", "auto"),
+        "parallel_tool_calls": (True,),
+        "functions": ([],),
+        "function_call": ("none",),
+        "modalities": (["text"],),
+        "audio": (),
+    }
 
     messages: Annotated[list[Message], Field(min_length=1)]
     max_completion_tokens: int | None = None
@@ -187,18 +175,13 @@ class ChatRequest(ReplyRequest):
         """Raises RequestError for what this server does not do yet, and for fields that contradict others."""
         super().check()
         most = self.max_completion_tokens
-        if most is not None and most < 1:
-            raise RequestError(
-                f"max_completion_tokens must be 1 or more, not {most}.", param="max_completion_tokens"
-            )
+        check_count("max_completion_tokens", most)
         if most is not None and self.max_tokens not in (None, most):
             raise RequestError(
                 f"max_tokens is {self.max_tokens} and max_completion_tokens is {most}; send one of them.",
                 param="max_tokens",
             )
-        names = [tool.function.name for tool in self.tools or ()]
-        if len(set(names)) != len(names):
-            raise RequestError("tools has two functions of the same name.", param="tools")
+        check_names([tool.function.name for tool in self.tools or ()])
 
     @property
     def most_tokens(self) -> int | None:
@@ -211,14 +194,15 @@ class ChatRequest(ReplyRequest):
         return [] if self.tool_choice == "none" else list(self.tools or ())
 
 
-class CompletionRequest(ReplyRequest):
+class CompletionRequest(OpenAiRequest):
     """POST /v1/completions."""
+
+    not_yet: ClassVar[Mapping[str, tuple[object, ...]]] = {**OpenAiRequest.not_yet, "suffix": ("",)}
 
     prompt: Prompts
     echo: bool | None = None
 
     suffix: Any = None
-    best_of: Any = None
 
     @property
     def only_prompt(self) -> str | tuple[int, ...]:
@@ -228,33 +212,3 @@ class CompletionRequest(ReplyRequest):
                 f"prompt has {len(self.prompt)} prompts; send one request for each.", param="prompt"
             )
         return self.prompt[0]
-
-
-# fields refused by name, each with the values that ask for nothing
-_NOT_YET: dict[str, tuple[object, ...]] = {
-    "n": (1,),
-    "best_of": (1,),
-    "logprobs": (False,),
-    "top_logprobs": (0,),
-    "prompt_logprobs": (),
-    "presence_penalty": (0, 0.0),
-    "frequency_penalty": (0, 0.0),
-    "repetition_penalty": (1, 1.0),
-    "logit_bias": ({},),
-    "response_format": ({"type": "text"},),
-    "structured_outputs": (),
-    "guided_json": (),
-    "guided_regex": (),
-    "guided_choice": (),
-    "guided_grammar": (),
-    "min_tokens": (0,),
-    "stop_token_ids": ([],),
-    "thinking_budget": (0,),
-    "tool_choice": ("none", "auto"),
-    "parallel_tool_calls": (True,),
-    "functions": ([],),
-    "function_call": ("none",),
-    "modalities": (["text"],),
-    "audio": (),
-    "suffix": ("",),
-}

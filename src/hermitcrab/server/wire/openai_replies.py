@@ -19,17 +19,39 @@ class Heading:
     created_unix_s: int
 
 
-def usage_body(usage: Usage, *, reasoning_tokens: int | None = None) -> dict[str, Any]:
-    """Token counts; `reasoning_tokens` None where the route knows no reasoning."""
-    body: dict[str, Any] = {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": 0},
-    }
-    if reasoning_tokens is not None:
-        body["completion_tokens_details"] = {"reasoning_tokens": reasoning_tokens}
-    return body
+class Tally:
+    """The token counts of a reply, summed over its choices; the prompt counts once."""
+
+    def __init__(self, choices: int, *, counts_reasoning: bool) -> None:
+        self._missing = choices
+        self._counts_reasoning = counts_reasoning
+        self._prompt_tokens = 0
+        self._completion_tokens = 0
+        self._reasoning_tokens = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """True once every choice has been added."""
+        return self._missing == 0
+
+    def add(self, usage: Usage, *, reasoning_tokens: int = 0) -> None:
+        """Count a choice that has ended."""
+        self._missing -= 1
+        self._prompt_tokens = usage.prompt_tokens
+        self._completion_tokens += usage.completion_tokens
+        self._reasoning_tokens += reasoning_tokens
+
+    def body(self) -> dict[str, Any]:
+        """The API's usage object; reasoning is in it only where the route knows any."""
+        body: dict[str, Any] = {
+            "prompt_tokens": self._prompt_tokens,
+            "completion_tokens": self._completion_tokens,
+            "total_tokens": self._prompt_tokens + self._completion_tokens,
+            "prompt_tokens_details": {"cached_tokens": 0},
+        }
+        if self._counts_reasoning:
+            body["completion_tokens_details"] = {"reasoning_tokens": self._reasoning_tokens}
+        return body
 
 
 def extension_body(usage: Usage, *, seed: int) -> dict[str, Any]:
@@ -85,31 +107,42 @@ def chat_deltas(pieces: Sequence[Piece], *, calls_before: int) -> list[dict[str,
     return deltas
 
 
-def chat_completion(
-    heading: Heading, message: dict[str, Any], finish: str, usage: dict[str, Any], extension: dict[str, Any]
+def whole_reply(
+    heading: Heading,
+    kind: str,
+    choices: Sequence[dict[str, Any]],
+    usage: dict[str, Any],
+    extensions: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
-    """A whole chat reply."""
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
-    return {**_head(heading, "chat.completion"), "choices": [choice], "usage": usage, "hermitcrab": extension}
+    """A whole reply; one of several choices has its extension block in each of them."""
+    body = {**_head(heading, kind), "choices": list(choices), "usage": usage}
+    if len(choices) == 1:
+        return {**body, "hermitcrab": extensions[0]}
+    told = [{**choice, "hermitcrab": block} for choice, block in zip(choices, extensions, strict=True)]
+    return {**body, "choices": told}
 
 
-def chat_chunk(heading: Heading, delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
+def chat_choice(choice: int, message: dict[str, Any], finish: str) -> dict[str, Any]:
+    """One choice of a whole chat reply."""
+    return {"index": choice, "message": message, "logprobs": None, "finish_reason": finish}
+
+
+def chat_chunk(
+    heading: Heading, choice: int, delta: dict[str, Any], finish: str | None = None
+) -> dict[str, Any]:
     """One chunk of a chat stream."""
-    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-    return {**_head(heading, "chat.completion.chunk"), "choices": [choice]}
+    part = {"index": choice, "delta": delta, "logprobs": None, "finish_reason": finish}
+    return {**_head(heading, "chat.completion.chunk"), "choices": [part]}
 
 
-def text_completion(
-    heading: Heading, text: str, finish: str, usage: dict[str, Any], extension: dict[str, Any]
-) -> dict[str, Any]:
-    """A whole plain reply."""
-    return {**text_chunk(heading, text, finish), "usage": usage, "hermitcrab": extension}
+def text_choice(choice: int, text: str, finish: str | None) -> dict[str, Any]:
+    """One choice of a plain reply, or a part of one."""
+    return {"index": choice, "text": text, "logprobs": None, "finish_reason": finish}
 
 
-def text_chunk(heading: Heading, text: str, finish: str | None = None) -> dict[str, Any]:
+def text_chunk(heading: Heading, choice: int, text: str, finish: str | None = None) -> dict[str, Any]:
     """One chunk of a plain stream."""
-    choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": finish}
-    return {**_head(heading, "text_completion"), "choices": [choice]}
+    return {**_head(heading, "text_completion"), "choices": [text_choice(choice, text, finish)]}
 
 
 def usage_chunk(heading: Heading, kind: str, usage: dict[str, Any]) -> dict[str, Any]:
