@@ -10,10 +10,11 @@ from hermitcrab.clock import WallClock
 from hermitcrab.core.host import LaneHost
 from hermitcrab.core.lanes import LaneRules
 from hermitcrab.core.slot_list import MARGIN_ROWS, parse_slot_contexts, rows_of
-from hermitcrab.engine.backend import TorchBackend
-from hermitcrab.engine.build import ROW_LIMIT, build_backend, session_cost, weight_bytes
+from hermitcrab.engine.backend import TorchBackend, boundary_tokens
+from hermitcrab.engine.build import DEFAULT_DRAFT_DEPTH, ROW_LIMIT, build_backend, session_cost, weight_bytes
 from hermitcrab.engine.selfcheck import check_exactness
 from hermitcrab.errors import CheckpointError, SettingError
+from hermitcrab.kernels.measures import Measures
 from hermitcrab.memory.budget import Ledger, SessionBudget
 from hermitcrab.memory.machine import physical_bytes
 from hermitcrab.models.qwen4_exp.checkpoint import Checkpoint, CheckpointInfo
@@ -67,6 +68,17 @@ class FoundModel:
         """What the model is called where nobody has named it."""
         return BUILTIN_ID if self.settings.path is None else self.directory.resolve().name
 
+    @property
+    def boundary_tokens(self) -> int:
+        """The length from which attention is sparse."""
+        return boundary_tokens(self.config)
+
+    @property
+    def window_rows(self) -> int:
+        """The widest window that it may be verified in."""
+        depth = self.settings.draft_depth
+        return 1 + (DEFAULT_DRAFT_DEPTH if depth is None else depth)
+
 
 def find_model(settings: ModelSettings) -> FoundModel:
     """Raises CheckpointError for a directory that cannot be served, SettingError for a context too long."""
@@ -90,7 +102,12 @@ def read_weights(model: FoundModel, progress: Progress) -> Checkpoint:
 
 
 def open_backend(
-    model: FoundModel, checkpoint: Checkpoint, session_tokens: Sequence[int], progress: Progress
+    model: FoundModel,
+    checkpoint: Checkpoint,
+    session_tokens: Sequence[int],
+    progress: Progress,
+    *,
+    measures: Measures | None = None,
 ) -> TorchBackend:
     """Arrange the weights, open sessions for so many tokens each, and check their exactness if asked to."""
     progress("arranging weights", 0, 1)
@@ -100,6 +117,7 @@ def open_backend(
         session_rows=[rows_of(tokens) for tokens in session_tokens],
         draft_depth=model.settings.draft_depth,
         threads=model.settings.threads,
+        measures=measures,
     )
     progress("arranging weights", 1, 1)
     if model.settings.load_check:

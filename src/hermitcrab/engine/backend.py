@@ -15,6 +15,7 @@ from hermitcrab.engine.heads import absorb_prompt, draft_rounds
 from hermitcrab.engine.session import OpenWindow, SessionRecord
 from hermitcrab.errors import DeviceFailed, StateNotSettled
 from hermitcrab.kernels.deltanet import CHUNK_ROWS
+from hermitcrab.models.qwen4_exp.config import ModelConfig
 from hermitcrab.models.qwen4_exp.model import Model
 from hermitcrab.models.qwen4_exp.plan import Span
 from hermitcrab.models.qwen4_exp.state import Sessions
@@ -35,6 +36,11 @@ class Limits:
     prompt_pass_rows: int
 
 
+def boundary_tokens(config: ModelConfig) -> int:
+    """The length from which the next row sees more finished blocks than attention reads."""
+    return (config.indexer.budget_blocks + 1) * config.indexer.block_tokens - 1
+
+
 class TorchBackend:
     """Implements `Backend` of core/backend.py on one device; all calls from one thread."""
 
@@ -51,9 +57,13 @@ class TorchBackend:
 
     @property
     def boundary_tokens(self) -> int:
-        """The length from which the next row no longer sees all keys before it."""
-        indexer = self._model.config.indexer
-        return (indexer.budget_blocks + 1) * indexer.block_tokens - 1
+        """The length from which the next row may leave out keys before it."""
+        return boundary_tokens(self._model.config)
+
+    @property
+    def threads(self) -> int:
+        """Threads that it computes with."""
+        return self._threads
 
     def take_check(self, check: LoadCheck) -> None:
         """Take in what the check at load found, before the first stream: `facts` are fixed from then on."""
