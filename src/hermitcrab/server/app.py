@@ -17,6 +17,7 @@ from hermitcrab.server.options import ServerOptions
 from hermitcrab.server.presence import CLIENT_LEFT_STATUS, ClientLeft
 from hermitcrab.server.routes.chat import chat_routes
 from hermitcrab.server.routes.completions import completion_routes
+from hermitcrab.server.routes.messages import message_routes
 from hermitcrab.server.routes.models import model_routes
 from hermitcrab.server.routes.status import status_routes
 from hermitcrab.server.text.chat import ChatText
@@ -27,7 +28,13 @@ def create_app(lanes: Lanes, text: ChatText, options: ServerOptions, clock: Cloc
     desk = Desk(lanes, text, options, clock or WallClock())
     # the pages FastAPI would serve load their scripts from elsewhere; /openapi.json needs nothing
     app = FastAPI(title="Hermitcrab", version=hermitcrab.__version__, docs_url=None, redoc_url=None)
-    for routes in (chat_routes, completion_routes, model_routes, status_routes):
+    for routes in (
+        chat_routes,
+        completion_routes,
+        message_routes,
+        model_routes,
+        status_routes,
+    ):
         app.include_router(routes(desk))
     app.add_exception_handler(HermitcrabError, _our_error)
     app.add_exception_handler(ClientDisconnect, _nobody_left)

@@ -37,7 +37,7 @@ class Desk:
 
     def heading(self, prefix: str) -> Heading:
         """A fresh id, and what else every part of a reply repeats."""
-        return Heading(f"{prefix}-{secrets.token_hex(12)}", self.options.model_id, self.clock.unix_s())
+        return Heading(f"{prefix}{secrets.token_hex(12)}", self.options.model_id, self.clock.unix_s())
 
     def submit(self, heading: Heading, wishes: Wishes, prompt: Prompt, *, choices: int = 1) -> OpenReply:
         """Hand the request to the engine, once for each choice; each has the seed after the one before.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hermitcrab.server.text.chat import ChatText
-from hermitcrab.server.text.marks import THINK_CLOSE, THINK_OPEN
+from hermitcrab.server.text.marks import THINK_CLOSE, THINK_OPEN, spelled
 from hermitcrab.server.text.thinking import Reasoning, ThinkingSplit
 from hermitcrab.server.tools.qwen_xml import Content, ToolCall, ToolCallSplit
 
@@ -42,6 +42,12 @@ class ReplyReader:
     def has_called(self) -> bool:
         """True once a tool call has been read."""
         return self._has_called
+
+    @property
+    def stopped_by(self) -> str | None:
+        """The stop string that ended the reply, as the client spells it."""
+        stop = self._stream.stopped_by
+        return None if stop is None else spelled(stop)
 
     def push(self, tokens: Iterable[int]) -> list[Piece]:
         """Take reply tokens, in order."""

@@ -39,7 +39,7 @@ def chat_routes(desk: Desk) -> APIRouter:
         asked = read_body(await request.body(), ChatRequest)
         asked.check()
         desk.check_model(asked.model)
-        heading = desk.heading("chatcmpl")
+        heading = desk.heading("chatcmpl-")
         opened = await open_turn(desk, heading, chat_turn(desk, asked))
         tally = Tally(asked.choices, counts_reasoning=True)
         if asked.wants_stream:

@@ -39,7 +39,7 @@ def completion_routes(desk: Desk) -> APIRouter:
         asked.check()
         desk.check_model(asked.model)
         prompt = await asyncio.to_thread(_prompt, desk, asked.only_prompt)
-        heading = desk.heading("cmpl")
+        heading = desk.heading("cmpl-")
         echo = _echo(desk, asked, prompt)
         texts = [desk.text.reply_text(asked.stop) for _ in range(asked.choices)]
         wishes = asked.wishes(stops=asked.stop, most_tokens=asked.max_tokens)

@@ -19,12 +19,17 @@ class TextStream:
         self._longest = max((len(stop) for stop in self._stops), default=0)
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._held = ""
-        self._is_stopped = False
+        self._stopped_by: str | None = None
+
+    @property
+    def stopped_by(self) -> str | None:
+        """The stop string that ended the text, marks included; None while none is complete."""
+        return self._stopped_by
 
     @property
     def is_stopped(self) -> bool:
         """True once a stop string is complete; no text comes after it."""
-        return self._is_stopped
+        return self._stopped_by is not None
 
     def push(self, tokens: Iterable[int]) -> str:
         """Take reply tokens, in order; returns the text that is now certain to be shown."""
@@ -33,7 +38,7 @@ class TextStream:
     def finish(self) -> str:
         """The reply has ended: returns what was held back, a broken character as U+FFFD."""
         shown = self._take(self._decoder.decode(b"", final=True))
-        if not self._is_stopped:
+        if not self.is_stopped:
             shown, self._held = shown + self._held, ""
         return shown
 
@@ -46,21 +51,21 @@ class TextStream:
         return broken + mark
 
     def _take(self, text: str) -> str:
-        if self._is_stopped:
+        if self.is_stopped:
             return ""
         text = self._held + text
-        cut = self._first_stop(text)
-        if cut is not None:
-            self._is_stopped, self._held = True, ""
-            return text[:cut]
+        stop = self._first_stop(text)
+        if stop is not None:
+            self._stopped_by, self._held = stop, ""
+            return text[: text.index(stop)]
         certain = len(text) - self._undecided(text)
         self._held = text[certain:]
         return text[:certain]
 
-    def _first_stop(self, text: str) -> int | None:
-        """Where the stop string that completes first begins; of those that end together, the longest."""
-        ends = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
-        return min(ends)[1] if ends else None
+    def _first_stop(self, text: str) -> str | None:
+        """The stop string that completes first; of those that end together, the longest."""
+        ends = [(at + len(stop), at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
+        return min(ends)[2] if ends else None
 
     def _undecided(self, text: str) -> int:
         """How many of the last characters may turn out to begin a stop string."""

@@ -1,0 +1,243 @@
+"""Anthropic's Messages API: its requests, and their conversation in the form that all dialects share."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field
+
+from hermitcrab.errors import RequestError
+from hermitcrab.server.wire.body import RequestModel
+from hermitcrab.server.wire.fields import NOT_YET, GeneratingRequest, check_count, check_names
+from hermitcrab.server.wire.openai import (
+    CalledFunction,
+    EarlierCall,
+    Message,
+    OfferedFunction,
+    OfferedTool,
+    Stops,
+)
+
+
+class Block(RequestModel):
+    """One block of content, of any kind; each kind fills the fields it has."""
+
+    type: str
+    text: str | None = None
+    thinking: str | None = None
+    id: str | None = None
+    name: str | None = None
+    input: dict[str, Any] | None = None
+    tool_use_id: str | None = None
+    content: "Blocks | None" = None
+
+
+def _blocks(value: Any) -> Any:
+    if isinstance(value, str):
+        return ({"type": "text", "text": value},)
+    if not isinstance(value, list):
+        raise ValueError("must be a string or a list of content blocks")
+    return tuple(value)
+
+
+Blocks = Annotated[tuple[Block, ...], BeforeValidator(_blocks)]
+
+
+class Spoken(RequestModel):
+    """One message of a conversation."""
+
+    role: Literal["user", "assistant"]
+    content: Blocks
+
+
+class ClientTool(RequestModel):
+    """A tool that the client runs; those that a server would run are refused by their type."""
+
+    name: Annotated[str, Field(min_length=1, max_length=256)]
+    type: str | None = None
+    description: str | None = None
+    input_schema: dict[str, Any] | None = None
+
+
+class ToolChoice(RequestModel):
+    """Whether the model may call tools."""
+
+    type: Literal["auto", "none", "any", "tool"]
+    disable_parallel_tool_use: bool | None = None
+
+
+class Thinking(RequestModel):
+    """Whether the model thinks first; the budget is the target that it is in Anthropic's API, not a limit."""
+
+    type: Literal["enabled", "disabled", "adaptive"]
+    budget_tokens: int | None = None
+
+
+class OutputConfig(RequestModel):
+    """How hard to think; a format for the answer is not supported."""
+
+    effort: str | None = None
+    format: Any = None
+
+
+class CountRequest(GeneratingRequest):
+    """POST /v1/messages/count_tokens: a conversation."""
+
+    not_yet: ClassVar[Mapping[str, tuple[object, ...]]] = {
+        **NOT_YET,
+        "mcp_servers": ([],),
+        "container": (),
+        "output_format": (),
+    }
+
+    messages: Annotated[list[Spoken], Field(min_length=1)]
+    system: Blocks | None = None
+    tools: list[ClientTool] | None = None
+    tool_choice: ToolChoice | None = None
+    thinking: Thinking | None = None
+    output_config: OutputConfig | None = None
+
+    mcp_servers: Any = None
+    container: Any = None
+    output_format: Any = None
+
+    def check(self) -> None:
+        """Raises RequestError for what this server does not do yet, and for fields that contradict others."""
+        super().check()
+        choice = self.tool_choice
+        if choice is not None and choice.type in ("any", "tool"):
+            raise RequestError(
+                f"tool_choice {choice.type!r} is not supported by this server yet; use 'auto' or 'none'.",
+                param="tool_choice",
+            )
+        if choice is not None and choice.disable_parallel_tool_use:
+            raise RequestError(
+                "disable_parallel_tool_use is not supported by this server yet; leave it out.",
+                param="tool_choice.disable_parallel_tool_use",
+            )
+        if self.output_config is not None and self.output_config.format is not None:
+            raise RequestError(
+                "output_config.format is not supported by this server yet; leave it out.",
+                param="output_config.format",
+            )
+        for at, tool in enumerate(self.tools or ()):
+            if tool.type not in (None, "custom"):
+                raise RequestError(
+                    f"tools.{at}.type {tool.type!r} is run by a server, and not by this one; "
+                    "send tools with an input_schema.",
+                    param=f"tools.{at}.type",
+                )
+        check_names([tool.name for tool in self.tools or ()])
+
+    @property
+    def is_thinking(self) -> bool:
+        """Whether the model is to think first: in this API only where it is asked to."""
+        return self.thinking is not None and self.thinking.type != "disabled"
+
+    @property
+    def effort(self) -> str | None:
+        """How hard to think, where that is said."""
+        return None if self.output_config is None else self.output_config.effort
+
+    def usable_tools(self) -> list[OfferedTool]:
+        """The tools the model may call in this reply."""
+        if self.tool_choice is not None and self.tool_choice.type == "none":
+            return []
+        return [
+            OfferedTool(
+                type="function",
+                function=OfferedFunction(
+                    name=tool.name, description=tool.description, parameters=tool.input_schema
+                ),
+            )
+            for tool in self.tools or ()
+        ]
+
+    def conversation(self) -> list[Message]:
+        """The messages in the form that all dialects share, each tool's result a message of its own.
+
+        Raises RequestError for a block that cannot be taken where it stands.
+        """
+        messages = [Message(role="system", content=_joined(self.system, "system"))] if self.system else []
+        for at, spoken in enumerate(self.messages):
+            place = f"messages.{at}.content"
+            if spoken.role == "assistant":
+                messages.append(_assistant(spoken.content, place))
+            else:
+                messages += _user(spoken.content, place)
+        return messages
+
+
+class MessagesRequest(CountRequest):
+    """POST /v1/messages."""
+
+    max_tokens: int
+    stop_sequences: Stops = ()
+
+    def check(self) -> None:
+        """Raises RequestError for what this server does not do yet, and for fields that contradict others."""
+        super().check()
+        check_count("max_tokens", self.max_tokens)
+        if self.messages[-1].role == "assistant":
+            raise RequestError(
+                "messages: the last is the assistant's; going on from the middle of a reply (prefill) is not "
+                "supported by this server yet.",
+                param="messages",
+            )
+
+
+def _assistant(blocks: tuple[Block, ...], place: str) -> Message:
+    thinking = [
+        _said(block.thinking, f"{place}.{at}.thinking")
+        for at, block in enumerate(blocks)
+        if block.type == "thinking"
+    ]
+    calls = [_call(block, f"{place}.{at}") for at, block in enumerate(blocks) if block.type == "tool_use"]
+    # redacted thinking is another server's secret: there is nothing in it to read
+    apart = ("thinking", "redacted_thinking", "tool_use")
+    return Message(
+        role="assistant",
+        content=_joined(blocks, place, but=apart),
+        reasoning_content="\n\n".join(thinking) if thinking else None,
+        tool_calls=calls or None,
+    )
+
+
+def _user(blocks: tuple[Block, ...], place: str) -> list[Message]:
+    """Text and tool results in their order; text that stands together is one message."""
+    messages: list[Message] = []
+    text: list[str] = []
+    for at, block in enumerate(blocks):
+        if block.type != "tool_result":
+            text.append(_text(block, f"{place}.{at}"))
+            continue
+        if text:
+            messages.append(Message(role="user", content="".join(text)))
+            text = []
+        content = _joined(block.content or (), f"{place}.{at}.content")
+        messages.append(Message(role="tool", content=content, tool_call_id=block.tool_use_id))
+    if text or not messages:
+        messages.append(Message(role="user", content="".join(text)))
+    return messages
+
+
+def _joined(blocks: tuple[Block, ...], place: str, *, but: tuple[str, ...] = ()) -> str:
+    return "".join(_text(block, f"{place}.{at}") for at, block in enumerate(blocks) if block.type not in but)
+
+
+def _text(block: Block, place: str) -> str:
+    if block.type != "text":
+        raise RequestError(
+            f"{place}: content blocks of type {block.type!r} are not supported here; send text.", param=place
+        )
+    return _said(block.text, f"{place}.text")
+
+
+def _said(text: str | None, place: str) -> str:
+    if text is None:
+        raise RequestError(f"{place} is missing.", param=place)
+    return text
+
+
+def _call(block: Block, place: str) -> EarlierCall:
+    function = CalledFunction(name=_said(block.name, f"{place}.name"), arguments=block.input or {})
+    return EarlierCall(function=function, id=block.id)
