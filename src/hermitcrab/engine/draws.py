@@ -11,7 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from hermitcrab.engine.edits import PastTokens, edited_row
 from hermitcrab.errors import DeviceFailed
+from hermitcrab.sampling.edits import Edits
 from hermitcrab.sampling.noise import GOLDEN, MIX_1, MIX_2, row_key
 from hermitcrab.sampling.params import Sampling
 from hermitcrab.sampling.rule import draw_ranked
@@ -24,25 +26,51 @@ Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
-def draw_rows(logits: Tensor, positions: Sequence[int], samplings: Sequence[Sampling]) -> list[int]:
+def draw_rows(
+    logits: Tensor,
+    positions: Sequence[int],
+    samplings: Sequence[Sampling],
+    edits: Sequence[Edits | None] = (),
+) -> list[int]:
     """One token a row: logits [rows, vocabulary] float32; `positions` are where the tokens will stand.
 
-    Raises DeviceFailed for a row whose logits hold a NaN or have no finite maximum.
+    `edits` is empty or has one item a row; logits are never changed in place.
+    Raises DeviceFailed for a row that holds a NaN or has no finite maximum, before or after its edits.
     """
     table: Logits = logits.numpy()
     # numpy's arg-max is the first of equals, and a NaN counts as the highest
     best = table.argmax(axis=1)
     highest = table[np.arange(table.shape[0]), best]
     if not np.isfinite(highest).all():
-        row = int(np.flatnonzero(~np.isfinite(highest))[0])
-        raise DeviceFailed(f"the logits for position {positions[row]} have no highest finite value")
+        raise _no_highest(positions[int(np.flatnonzero(~np.isfinite(highest))[0])])
+    past = PastTokens()
     return [
-        int(token) if sampling.is_greedy else _draw(row, position, sampling)
-        for row, token, position, sampling in zip(table, best, positions, samplings, strict=True)
+        _draw_edited(row, position, sampling, edit, past)
+        if edit is not None
+        else int(token)
+        if sampling.is_greedy
+        else _draw(row, position, sampling)
+        for row, token, position, sampling, edit in zip(
+            table, best, positions, samplings, edits or (None,) * len(positions), strict=True
+        )
     ]
 
 
-def _draw(row: Logits, position: int, sampling: Sampling) -> int:
+def _draw_edited(row: Logits, position: int, sampling: Sampling, edits: Edits, past: PastTokens) -> int:
+    if edits.forced is not None:
+        return edits.forced
+    changed = edited_row(row, edits, past)
+    best = int(changed.argmax())
+    if not np.isfinite(changed[best]):
+        raise _no_highest(position)
+    return best if sampling.is_greedy else _draw(changed, position, sampling)
+
+
+def _no_highest(position: int) -> DeviceFailed:
+    return DeviceFailed(f"the logits for position {position} have no highest finite value")
+
+
+def _draw(row: Logits | Floats, position: int, sampling: Sampling) -> int:
     if 0 < sampling.top_k <= min(SHORT_LIST, row.shape[0]):
         ids = _top_ids(row, sampling.top_k)
         return draw_ranked(ids.tolist(), row[ids].astype(np.float64).tolist(), position, sampling)
@@ -54,7 +82,7 @@ def _draw(row: Logits, position: int, sampling: Sampling) -> int:
     return _draw_long(ids.astype(np.int64), row[ids].astype(np.float64), position, sampling)
 
 
-def _top_ids(row: Logits, count: int) -> Ids:
+def _top_ids(row: Logits | Floats, count: int) -> Ids:
     """The best `count` ids by (logit descending, id ascending)."""
     threshold = np.partition(row, -count)[-count]
     above = np.flatnonzero(row > threshold)

@@ -6,6 +6,11 @@ from hermitcrab.errors import RequestError
 
 SEED_LIMIT = 1 << 63
 
+# OpenAI's ranges; the repetition penalty has none that is agreed on
+MOST_PENALTY = 2.0
+MOST_BIAS = 100.0
+MOST_REPETITION = 100.0
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
@@ -42,3 +47,49 @@ class Sampling:
     def is_greedy(self) -> bool:
         """True when the draw is the arg-max and the seed has no part in it."""
         return self.temperature == 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Penalties:
+    """How a reply's earlier tokens and the request's biases change its logits; the rule is in edits.py.
+
+    `presence` and `frequency` (0: off) look at the reply, `repetition` (1: off) at the prompt too. `bias` has
+    (token, addend) pairs, each token once.
+
+    Raises RequestError, naming the field, for a value outside its range.
+    """
+
+    presence: float = 0.0
+    frequency: float = 0.0
+    repetition: float = 1.0
+    bias: tuple[tuple[int, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, value in (("presence_penalty", self.presence), ("frequency_penalty", self.frequency)):
+            if not -MOST_PENALTY <= value <= MOST_PENALTY:
+                raise RequestError(f"{name} must be from -2 to 2, not {value}", param=name)
+        if not 1.0 / MOST_REPETITION <= self.repetition <= MOST_REPETITION:
+            raise RequestError(
+                f"repetition_penalty must be from 0.01 to 100, not {self.repetition}",
+                param="repetition_penalty",
+            )
+        if len({token for token, _ in self.bias}) != len(self.bias):
+            raise RequestError("logit_bias names a token twice", param="logit_bias")
+        for token, addend in self.bias:
+            if not -MOST_BIAS <= addend <= MOST_BIAS:
+                raise RequestError(
+                    f"logit_bias must be from -100 to 100, not {addend} for token {token}", param="logit_bias"
+                )
+
+    @property
+    def looks_back(self) -> bool:
+        """True when earlier tokens change a logit."""
+        return self.presence != 0.0 or self.frequency != 0.0 or self.repetition != 1.0
+
+    @property
+    def are_off(self) -> bool:
+        """True when no logit is changed."""
+        return not self.looks_back and not self.bias
+
+
+NO_PENALTIES = Penalties()

@@ -9,7 +9,7 @@ All arithmetic is float64. Candidates stand by (logit descending, id ascending);
     min-p   a candidate stays if its weight >= min_p (the first one's weight is 1)
     draw    the highest x + gumbel(seed, position, token), ties to the lower id
 
-At temperature 0 the draw is the highest logit, ties to the lower id.
+At temperature 0 the draw is the highest logit, ties to the lower id. Edits (edits.py) come before all of it.
 """
 
 import math
@@ -17,23 +17,35 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from hermitcrab.errors import DeviceFailed
+from hermitcrab.sampling.edits import Edits, edited
 from hermitcrab.sampling.noise import gumbel, row_key
 from hermitcrab.sampling.params import Sampling
 
 
-def draw(logits: Sequence[float], position: int, sampling: Sampling) -> int:
+def draw(logits: Sequence[float], position: int, sampling: Sampling, edits: Edits | None = None) -> int:
     """The token a row's logits give at `position`, where it will stand; a pure function of its arguments.
 
     A logit of minus infinity is never drawn.
-    Raises DeviceFailed for logits that hold a NaN or have no finite maximum: no token follows from them.
+    Raises DeviceFailed for logits that hold a NaN or have no finite maximum, before or after the edits: no
+    token follows from them.
     """
-    highest = max(logits)
-    if not math.isfinite(highest) or any(math.isnan(logit) for logit in logits):
-        raise DeviceFailed(f"the logits for position {position} have no highest finite value")
+    highest = _highest(logits, position)
+    if edits is not None:
+        if edits.forced is not None:
+            return edits.forced
+        logits = edited(logits, edits)
+        highest = _highest(logits, position)
     if sampling.is_greedy:
         return min(token for token, logit in enumerate(logits) if logit == highest)
     ranked = _top_k(logits, sampling)
     return draw_ranked(ranked, [logits[token] for token in ranked], position, sampling)
+
+
+def _highest(logits: Sequence[float], position: int) -> float:
+    highest = max(logits)
+    if not math.isfinite(highest) or any(math.isnan(logit) for logit in logits):
+        raise DeviceFailed(f"the logits for position {position} have no highest finite value")
+    return highest
 
 
 def draw_ranked(tokens: Sequence[int], logits: Sequence[float], position: int, sampling: Sampling) -> int:
