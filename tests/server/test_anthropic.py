@@ -355,11 +355,13 @@ def test_a_missing_key_and_a_huge_body_are_answered_in_the_dialect(text: ChatTex
 def test_a_full_queue_and_an_ending_server_say_when_to_come_back(text: ChatText) -> None:
     gate = Gate(CallKind.PREFILL)
     with serving(text, session_rows=(256,), queue_limit=1, on_call=gate) as served:
-        with asking(served, 2):
-            served.wait_until(lambda status: len(status.streams) == 2)
-            full = message(served)
-            assert refusal(full, 429)["type"] == "rate_limit_error"
-            gate.open()
+        with asking(served, 1):
+            assert gate.is_reached.wait(5)
+            with asking(served, 1):
+                served.wait_until(lambda _: len(served.lanes.submitted) == 2)
+                full = message(served)
+                assert refusal(full, 429)["type"] == "rate_limit_error"
+                gate.open()
         served.host.close(drain_s=0.0)
         ending = message(served)
         assert refusal(ending, 529)["type"] == "overloaded_error"
