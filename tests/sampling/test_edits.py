@@ -1,4 +1,4 @@
-"""The edits of a row: penalties as OpenAI has them, biases, tokens held back, masks; a function of the row."""
+"""The edits of a row: penalties as OpenAI has them, biases, tokens held back, masks."""
 
 import math
 

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from hermitcrab.core.grammar import GrammarRules
 from hermitcrab.core.load_check import NOT_RUN, LoadCheck
+from hermitcrab.core.thinking import Thinking
 from hermitcrab.core.timings import NO_TIMINGS, Timings
 from hermitcrab.errors import HermitcrabError
-from hermitcrab.sampling.params import Sampling
+from hermitcrab.sampling.logprobs import TokenLogprobs
+from hermitcrab.sampling.params import NO_PENALTIES, Penalties, Sampling
 
 
 class StopWatch(Protocol):
@@ -35,7 +38,10 @@ class Request:
     """One reply to make.
 
     `max_new_tokens` None means up to the room of the largest session; a larger value is cut to that room.
-    `sampling.seed` is already chosen. `stop_watch` is owned by the engine thread from submission on.
+    `sampling.seed` is already chosen. `stop_watch` and `grammar` are owned by the engine thread from
+    submission on; a `stop_watch` keeps to `min_tokens` itself. No token of `eos_ids` is drawn before
+    `min_tokens` reply tokens. `thinking` None means that nothing is known of thinking. `top_logprobs` None
+    asks for no log probabilities, 0 for those of the reply's own tokens.
     """
 
     id: str
@@ -44,6 +50,11 @@ class Request:
     max_new_tokens: int | None = None
     eos_ids: frozenset[int] = frozenset()
     stop_watch: StopWatch | None = None
+    min_tokens: int = 0
+    penalties: Penalties = NO_PENALTIES
+    thinking: Thinking | None = None
+    grammar: GrammarRules | None = None
+    top_logprobs: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +98,13 @@ class Progressed:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Reply tokens, in order, each delivered once; an end-of-text token is counted, not delivered."""
+    """Reply tokens, in order, each delivered once; an end-of-text token is counted, not delivered.
+
+    `logprobs` has an item a token where they were asked for, and is empty otherwise.
+    """
 
     ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +184,8 @@ class Status:
     """The server's insides at one moment; totals count since the start.
 
     `tokens_per_s` is over the last 2 s. `tick_age_s` is how long ago the engine thread last went round its
-    loop. `load_check` is what the check at load found. `ended_by_length` is the part of `requests_finished`
+    loop. `copied` and `copies_accepted` are the parts of `drafted` and `accepted` that were copies of the
+    context, the rest is the draft head's. `load_check` is what the check at load found. `ended_by_length` is the part of `requests_finished`
     that came to its length limit. `recent_moves` has the last moves, oldest first: who asks a few times a
     second sees each by its number.
     """
@@ -193,6 +209,8 @@ class Status:
     ended_by_length: int = 0
     recent_moves: tuple[MoveStatus, ...] = ()
     timings: Timings = NO_TIMINGS
+    copied: int = 0
+    copies_accepted: int = 0
 
 
 class Lanes(Protocol):
