@@ -39,6 +39,7 @@ class Assembled:
     text: ChatText
     model_id: str
     session_lines: tuple[str, ...]
+    session_bytes: int | None = None
 
 
 def builtin_directory() -> Path:
@@ -143,11 +144,13 @@ def serve_parts(settings: Settings, progress: Progress) -> Assembled:
         decode_share=settings.lanes.decode_share,
         context_tokens=model.context_tokens,
     )
+    cost = session_cost(model.config, settings.model.dtype)
     return Assembled(
         lanes=LaneHost(backend, rules, WallClock(), queue_limit=settings.lanes.queue_limit),
         text=text,
         model_id=settings.http.name or model.id,
-        session_lines=_session_lines(session_tokens, session_cost(model.config, settings.model.dtype)),
+        session_lines=_session_lines(session_tokens, cost),
+        session_bytes=sum(cost(rows_of(tokens)) for tokens in session_tokens),
     )
 
 

@@ -314,7 +314,7 @@ class HttpSettings:
         Declaration(
             "api-key",
             Text(),
-            "Key every request but /health must bring as a bearer token.",
+            "Key every request must bring as a bearer token; the page at / asks for it, probes need none.",
             default_text="none asked for",
             is_secret=True,
         )
@@ -343,6 +343,15 @@ class Settings:
             "log-level", Choice(("debug", "info", "warning", "error")), "The least important log line shown."
         ),
         "info",
+    )
+    log_json: bool = _setting(
+        Declaration(
+            "log-json",
+            Switch(),
+            "Whether the log is one JSON object a line, for machines, and nothing is drawn.",
+            default_text="false",
+        ),
+        False,
     )
 
 

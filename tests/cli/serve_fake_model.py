@@ -34,8 +34,8 @@ def slow_or_stuck(call: Call) -> None:
 given = [argument for argument in sys.argv[1:] if argument != "--stuck"]
 flags = {name.removeprefix("--"): value for name, value in zip(given[::2], given[1::2], strict=True)}
 settings = read_settings(Settings, {"port": "0", "log-level": "warning", **flags})
-console = make_console()
-set_up_logging(settings.log_level, console)
+console = make_console(is_for_machines=settings.log_json)
+set_up_logging(settings.log_level, console, is_json=settings.log_json)
 with tempfile.TemporaryDirectory() as directory:
     write_model_text(Path(directory))
     text = load_chat_text(Path(directory), WallClock())

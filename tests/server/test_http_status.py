@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from served import MODEL, Gate, Served, asking, is_idle, serving
+from served import MODEL, RANDOM, Gate, Served, asking, is_idle, serving
 
 import hermitcrab
 from hermitcrab.clock import ScriptedClock
@@ -99,6 +99,42 @@ def test_a_draining_server_says_so(text: ChatText) -> None:
         assert served.send("GET", "/health").json()["status"] == "draining"
 
 
+def test_a_server_is_ready_until_it_ends(text: ChatText) -> None:
+    with serving(text) as served:
+        response = served.send("GET", "/ready")
+        assert (response.status_code, response.json()["status"]) == (200, "ready")
+        served.host.close(drain_s=0.0)
+        response = served.send("GET", "/ready")
+        assert (response.status_code, response.json()["status"]) == (503, "draining")
+        # alive all the same: a probe must not kill a server that lets its replies end
+        assert served.send("GET", "/health").status_code == 200
+
+
+def test_a_stuck_engine_is_not_ready(text: ChatText) -> None:
+    clock, gate = ScriptedClock(), Gate(CallKind.PREFILL)
+    with serving(text, clock=clock, on_call=gate) as served, asking(served, 1):
+        assert gate.is_reached.wait(5)
+        clock.advance(61.0)
+        response = served.send("GET", "/ready")
+        assert (response.status_code, response.json()["status"]) == (503, "stuck")
+        gate.open()
+
+
+@pytest.mark.parametrize("path", ["/", "/health", "/ready"])
+def test_probes_and_the_page_need_no_key(text: ChatText, path: str) -> None:
+    with serving(text, options=ServerOptions(MODEL, api_key="k")) as served:
+        assert served.send("GET", path).status_code == 200
+        assert served.send("GET", f"{path.rstrip('/')}/x").status_code == 401
+
+
+def test_status_tells_moves_by_number(text: ChatText) -> None:
+    with serving(text, session_rows=(512, 64), grow_tokens=16) as served:
+        asked = served.chat(RANDOM, max_tokens=200, ignore_eos=True).json()
+        (move,) = served.send("GET", "/v1/status").json()["recent_moves"]
+        assert (move["number"], move["request_id"]) == (1, asked["id"])
+        assert (move["source_slot"], move["target_slot"]) == (1, 0)
+
+
 def test_the_schema_names_every_route(served: Served) -> None:
     paths = served.send("GET", "/openapi.json").json()["paths"]
     assert set(paths) == {
@@ -106,6 +142,9 @@ def test_the_schema_names_every_route(served: Served) -> None:
         "/v1/completions",
         "/v1/models",
         "/v1/models/{name}",
+        "/",
         "/health",
+        "/ready",
+        "/metrics",
         "/v1/status",
     }

@@ -34,15 +34,16 @@ _KEEP_ALIVE_S = 75
 
 def serve(settings: Settings) -> None:
     """Run the server until it is asked to stop. Raises HermitcrabError when it cannot start."""
-    console = make_console()
+    console = make_console(is_for_machines=settings.log_json)
     clock = WallClock()
-    set_up_logging(settings.log_level, console)
+    set_up_logging(settings.log_level, console, is_json=settings.log_json)
     started_s = clock.now_s()
     # before the load: a port in use should not take minutes to show
     with listening_socket(settings.http) as listener:
         with Loading(console) as loading:
             parts = serve_parts(settings, loading)
-        logger.info("loaded in %.1f s", clock.now_s() - started_s)
+        load_s = clock.now_s() - started_s
+        logger.info("loaded in %.1f s", load_s, extra=_event("Loaded", load_s=round(load_s, 3)))
         run_server(parts, settings, listener, console, clock)
 
 
@@ -50,7 +51,8 @@ def run_server(
     parts: Assembled, settings: Settings, listener: socket.socket, console: Console, clock: Clock
 ) -> None:
     """Serve loaded parts on a bound socket until a signal asks to stop."""
-    app = create_app(parts.lanes, parts.text, server_options(settings.http, model_id=parts.model_id), clock)
+    options = server_options(settings.http, model_id=parts.model_id, session_bytes=parts.session_bytes)
+    app = create_app(parts.lanes, parts.text, options, clock)
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -64,6 +66,9 @@ def run_server(
     url = _url(settings.http.host, listener)
 
     def is_ready() -> None:
+        if settings.log_json:
+            logger.info("ready at %s", url, extra=_ready_event(parts, url))
+            return
         for line in ready_lines(parts, settings.http, url):
             console.out(line, highlight=False)
 
@@ -73,7 +78,7 @@ def run_server(
         if console.is_terminal:
             shown.enter_context(status_display(parts.lanes, console))
         server.run(sockets=[listener])
-    logger.info("ended")
+    logger.info("ended", extra=_event("Stopped"))
 
 
 class EndingServer(uvicorn.Server):
@@ -112,7 +117,9 @@ class EndingServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         logger.info(
-            "stopping: running replies have %g s to end; a second signal stops at once", self._drain_s
+            "stopping: running replies have %g s to end; a second signal stops at once",
+            self._drain_s,
+            extra=_event("Stopping", drain_s=self._drain_s),
         )
         if self._end_by_s is None:
             self._end_by_s = self._clock.now_s() + self._drain_s + _GRACE_S
@@ -122,7 +129,7 @@ class EndingServer(uvicorn.Server):
         while closing.is_alive() and self._clock.now_s() < self._end_by_s:
             await asyncio.sleep(0.02)
         if closing.is_alive():
-            logger.warning("the engine did not stop in time and is left behind")
+            logger.warning("the engine did not stop in time and is left behind", extra=_event("EngineLeft"))
         # clients have had their last event by now, unless they do not read
         self.force_exit = False
         await super().shutdown(sockets)
@@ -148,17 +155,35 @@ def listening_socket(http: HttpSettings) -> socket.socket:
 
 
 def ready_lines(parts: Assembled, http: HttpSettings, url: str) -> list[str]:
-    """What an operator wants to know at the start: address, model, sessions, the load check, and a line to try."""
+    """What an operator wants to know at the start: address, model, sessions, load check, a line to try."""
     ask = {"messages": [{"role": "user", "content": "Hello!"}]}
     headers = "-H 'Content-Type: application/json'"
     if http.api_key is not None:
         headers += " -H 'Authorization: Bearer YOUR_KEY'"
     return [
         f"{parts.model_id} is served at {url}/v1, {parts.lanes.context_tokens} tokens of context",
+        f"  watch it at {url}/",
         *(f"  {line}" for line in parts.session_lines),
         *(f"  {line}" for line in parts.lanes.status().load_check.lines),
         f"try: curl {url}/v1/chat/completions {headers} -d '{json.dumps(ask)}'",
     ]
+
+
+def _ready_event(parts: Assembled, url: str) -> dict[str, object]:
+    status = parts.lanes.status()
+    return _event(
+        "Ready",
+        url=url,
+        model=parts.model_id,
+        context_tokens=parts.lanes.context_tokens,
+        session_rows=[session.capacity_rows for session in status.sessions],
+        load_check=status.load_check.state,
+    )
+
+
+def _event(name: str, **fields: object) -> dict[str, object]:
+    """What a log line is, for those who read it as JSON."""
+    return {"event": name, "fields": fields}
 
 
 def _url(host: str, listener: socket.socket) -> str:

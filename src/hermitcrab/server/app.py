@@ -13,12 +13,15 @@ from hermitcrab.server.auth import KeyCheck
 from hermitcrab.server.desk import Desk
 from hermitcrab.server.errors import OUR_FAULT, dialect_of, error_response, plain_error_body
 from hermitcrab.server.limits import BodyLimit
+from hermitcrab.server.metrics import CountResponses, ResponseCounts, make_registry
 from hermitcrab.server.options import ServerOptions
 from hermitcrab.server.presence import CLIENT_LEFT_STATUS, ClientLeft
 from hermitcrab.server.routes.chat import chat_routes
 from hermitcrab.server.routes.completions import completion_routes
 from hermitcrab.server.routes.messages import message_routes
+from hermitcrab.server.routes.metrics import metric_routes
 from hermitcrab.server.routes.models import model_routes
+from hermitcrab.server.routes.page import page_routes
 from hermitcrab.server.routes.status import status_routes
 from hermitcrab.server.text.chat import ChatText
 
@@ -36,6 +39,9 @@ def create_app(lanes: Lanes, text: ChatText, options: ServerOptions, clock: Cloc
         status_routes,
     ):
         app.include_router(routes(desk))
+    responses = ResponseCounts()
+    app.include_router(metric_routes(make_registry(lanes, options, responses)))
+    app.include_router(page_routes())
     app.add_exception_handler(HermitcrabError, _our_error)
     app.add_exception_handler(ClientDisconnect, _nobody_left)
     app.add_exception_handler(ClientLeft, _nobody_left)
@@ -44,6 +50,8 @@ def create_app(lanes: Lanes, text: ChatText, options: ServerOptions, clock: Cloc
     app.add_middleware(BodyLimit, limit_bytes=options.max_body_bytes)
     if options.api_key is not None:
         app.add_middleware(KeyCheck, key=options.api_key)
+    # the last is the outermost: it sees refusals too
+    app.add_middleware(CountResponses, counts=responses)
     return app
 
 
