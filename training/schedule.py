@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-WARM_UP_STEPS = 100
+WARM_UP_STEPS, RESUMED_WARM_UP_STEPS = 100, 40
 LAST_RATE = 0.02  # of the peak
 
 
@@ -21,24 +21,29 @@ class Step:
 class Schedule:
     """A run of `steps`, `peak` learning rate falling linearly over its second half.
 
-    A run that `resumes` begins as the earlier one ended: sparse attention, chained drafts, long counts.
+    A run that `resumes` begins as the earlier one ended: sparse attention, chained drafts, long counts,
+    weights rounded to 6 bits.
     """
 
     steps: int
     peak: float
     resumes: bool = False
 
-    def at(self, step: int) -> Step:
-        """What step `step` of this run does."""
-        done = step / self.steps
+    def at(self, step: int, spent: float = 0.0) -> Step:
+        """What step `step` of this run does when `spent` (0 to 1) of its seconds have passed.
+
+        The run is as far as its steps or its seconds, whichever are further: both end it at a low rate.
+        """
+        done = min(1.0, max(step / self.steps, spent))
         phase = 0.6 + 0.4 * done if self.resumes else done
-        long_every = 8 if phase < 0.4 else 4 if phase < 0.9 else 3
+        long_every = 8 if phase < 0.4 else 5 if self.resumes else 4 if phase < 0.9 else 3
+        warm_up_steps = RESUMED_WARM_UP_STEPS if self.resumes else WARM_UP_STEPS
         return Step(
-            rate=self.peak * min(1.0, (step + 1) / WARM_UP_STEPS) * self._fall(done),
+            rate=self.peak * min(1.0, (step + 1) / warm_up_steps) * self._fall(done),
             is_long=step % long_every == long_every - 1,
             budget_blocks=self._budget(step // long_every if phase >= 0.7 else step, phase),
             chains=phase >= 0.4,
-            rounds=phase >= 0.72,
+            rounds=self.resumes or phase >= 0.72,
         )
 
     @staticmethod

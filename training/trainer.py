@@ -55,7 +55,9 @@ def parse() -> Run:
     parser.add_argument("--tokenizer", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--steps", type=int, required=True, help="steps of this piece's schedule")
-    parser.add_argument("--seconds", type=float, default=1e9, help="stop here even if steps are left")
+    parser.add_argument(
+        "--seconds", type=float, default=1e9, help="the schedule ends here even if steps are left"
+    )
     parser.add_argument("--resume", type=Path, help="weights of an earlier piece, or an exported model")
     parser.add_argument("--peak", type=float, default=3e-3, help="the highest learning rate")
     parser.add_argument("--seed", type=int, default=1)
@@ -166,7 +168,8 @@ class Trainer:
         started_s = saved_s = time.monotonic()
         number = 0
         for number in range(self.run.steps):
-            step = self.schedule.at(number)
+            spent = (time.monotonic() - started_s) / self.run.seconds
+            step = self.schedule.at(number, spent)
             losses = self.one_step(step, next(long if step.is_long else short))
             now_s = time.monotonic()
             if number < 3 or number % LOG_EVERY_STEPS in (0, 7) or number == self.run.steps - 1:

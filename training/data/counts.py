@@ -36,28 +36,25 @@ class Count:
 
 
 def phrase(rng: random.Random, count: Count) -> str:
-    """One of the ways to ask for a count."""
+    """One of the ways to ask for a count; most leave its direction to be read from the two numbers."""
     a, b, by = count.start, count.end, abs(count.step)
+    asks = [f"count from {a} to {b}"] * 6
+    asks += [f"{verb} the numbers from {a} to {b}" for verb in ("list", "write", "say")]
     if count.step < 0:
-        asks = [
-            f"count down from {a} to {b}",
-            f"count backwards from {a} to {b}",
-            f"count from {a} down to {b}",
-        ]
-        asks += [f"count from {a} to {b}"] * 2 + [f"count down from {a} to {b}"]
+        downs = [f"count down from {a} to {b}"] * 2
+        downs += [f"count backwards from {a} to {b}", f"count from {a} down to {b}"]
+        asks = asks[4:] + downs
     else:
-        asks = [f"count from {a} to {b}"] * 6 + [
-            f"count up from {a} to {b}",
-            f"list the numbers from {a} to {b}",
-        ]
-        asks += [f"write the numbers from {a} to {b}", f"say the numbers from {a} to {b}"]
+        asks += [f"count up from {a} to {b}"]
         if a == 1 and by == 1:
             asks += [f"count to {b}", f"count up to {b}"]
     ask = rng.choice(asks)
-    if by != 1:
-        ask += rng.choice(
-            (f" by {by}", f" by {by}", f" in steps of {by}", f" with step {by}", f", step {by}")
-        )
+    if by != 1 and rng.random() < 0.1:
+        ask = f"count by {by} from {a} to {b}"
+    elif by != 1:
+        steps = [f" by {by}"] * 2
+        steps += [f" in steps of {by}", f" with step {by}", f", step {by}", f" with a step of {by}"]
+        ask += rng.choice(steps)
     opening = rng.choice(("", "", "", "", "please ", "can you ", "could you ", "now "))
     ask = opening + ask
     if rng.random() < 0.8:
@@ -111,6 +108,46 @@ def random_count(rng: random.Random, most_numbers: int, step: int | None = None)
     return Count(start, start + span + slack, step)
 
 
+def close_count(rng: random.Random, most_numbers: int) -> Count:
+    """A short count: where it starts, which way it goes and when it stops are most of what it says.
+
+    Starts and ends have one to five digits equally often, steps have a random length too, and as many
+    counts go down as up. Half pass their end, many of those by the least or the most that a step can.
+    """
+    while True:
+        start = near_carry(rng) if rng.random() < 0.15 else _of_any_width(rng)
+        step = 1 if rng.random() < 0.25 else other_step(rng) if rng.random() < 0.4 else _log_step(rng)
+        numbers = int(2 ** rng.uniform(0, np.log2(most_numbers + 0.99)))
+        slack = rng.choice((0, 0, 1, step - 1, rng.randint(0, step - 1), rng.randint(0, step - 1)))
+        span = step * (numbers - 1) + min(slack, step - 1)
+        if rng.random() < 0.5:
+            step, span = -step, -span
+        if span and 0 <= start + span <= LARGEST:
+            return Count(start, start + span, step)
+
+
+def _of_any_width(rng: random.Random) -> int:
+    digits = rng.randint(1, 5)
+    return rng.randint(10 ** (digits - 1) if digits > 1 else 0, 10**digits - 1)
+
+
+def _log_step(rng: random.Random) -> int:
+    return round(10 ** rng.uniform(0.31, 3.3))
+
+
+def far_count(rng: random.Random) -> Count:
+    """Any start, end and step, which most often makes a count of very many numbers."""
+    while True:
+        start, end = _of_any_width(rng), _of_any_width(rng)
+        if rng.random() < 0.5:
+            # the more leading digits they share, the harder to tell which is larger
+            zeros = 10 ** rng.randint(1, 4)
+            end = start // zeros * zeros + rng.randint(0, zeros - 1)
+        if start != end:
+            step = 1 if rng.random() < 0.5 else _log_step(rng)
+            return Count(start, end, step if end > start else -step)
+
+
 def long_count(rng: random.Random, most_tokens: int) -> Count:
     """A count of thousands of numbers whose reply comes close to `most_tokens` but not past it."""
     step = 1 if rng.random() < 0.7 else random_step(rng)
@@ -154,19 +191,23 @@ def cut(rng: random.Random, encoder: Encoder, most_tokens: int) -> Document:
     The stretch is at the end of the count, at a carry, or anywhere.
     """
     count = long_count(rng, rng.randint(2_000, LAST_POSITION - 500))
-    talk = asked(rng, count)
+    talk, numbers = asked(rng, count), count.numbers()
+    width = max(2, min(len(numbers), rng.randint(40, most_tokens) // (len(str(count.end)) + 1)))
+    return _part(encoder, talk, count, _first_of_stretch(rng, numbers, width), width)
+
+
+def _part(encoder: Encoder, talk: Talk, count: Count, first: int, width: int) -> Document:
+    """The talk's prompt, then `width` of the count's numbers from its index `first` on, as in the whole."""
     prompt = np.concatenate((encoder.prompt(talk), thinking_ids(encoder, talk, count)))
     numbers = count.numbers()
-    width = max(2, min(len(numbers), rng.randint(40, most_tokens) // (len(str(count.end)) + 1)))
-    first = _first_of_stretch(rng, numbers, width)
     skipped_tokens = sum(len(str(number)) + 1 for number in numbers[:first])
-    stretch = numbers[first : first + width]
-    said = encoder.digits(" ".join(map(str, stretch)))
+    said_numbers = numbers[first : first + width]
+    said = encoder.digits(" ".join(map(str, said_numbers)))
     closes = first + width >= len(numbers)
     tail = [IM_END_ID] if closes else []
     ids = np.concatenate((prompt, said, tail)).astype(np.int32)
     weights = np.ones(len(ids), dtype=np.float32)
-    weights[: len(prompt) + (len(str(stretch[0])) if first else 0)] = 0.0
+    weights[: len(prompt) + (len(str(said_numbers[0])) if first else 0)] = 0.0
     positions = np.arange(len(ids), dtype=np.int32)
     positions[len(prompt) :] += skipped_tokens
     return Document(ids, weights, positions)
@@ -187,11 +228,31 @@ def _first_of_stretch(rng: random.Random, numbers: range, width: int) -> int:
     return rng.randint(0, last)
 
 
+def opening(rng: random.Random, encoder: Encoder, count: Count) -> Document:
+    """The prompt of a count and its first few numbers, which tell that the way to count was understood."""
+    return _part(encoder, asked(rng, count), count, 0, rng.randint(2, 4))
+
+
+def closing(rng: random.Random, encoder: Encoder, count: Count) -> Document:
+    """The prompt of a count and its last few numbers, at the positions they have in the whole."""
+    width = rng.randint(3, 6)
+    return _part(encoder, asked(rng, count), count, max(0, len(count.numbers()) - width), width)
+
+
 def count_document(rng: random.Random, encoder: Encoder, most_tokens: int) -> Document:
-    """A count for a sequence with room for `most_tokens`: whole, or cut from a long one."""
+    """A count for a sequence with room for `most_tokens`: whole, or cut from a long one.
+
+    Most are short: a long count has one start, one direction and one end among thousands of easy tokens.
+    """
     choice = rng.random()
-    if choice < 0.25:
+    if choice < 0.04:
         return cut(rng, encoder, min(most_tokens - 80, 900))
-    if choice < 0.65:
+    if choice < 0.1:
+        return whole(rng, encoder, random_count(rng, max(4, min(300, (most_tokens - 80) // 6))))
+    if choice < 0.25:
         return whole(rng, encoder, random_count(rng, 24, other_step(rng)))
-    return whole(rng, encoder, random_count(rng, max(4, min(300, (most_tokens - 80) // 6))))
+    if choice < 0.35:
+        return opening(rng, encoder, far_count(rng))
+    if choice < 0.42:
+        return closing(rng, encoder, close_count(rng, 600))
+    return whole(rng, encoder, close_count(rng, 8 if rng.random() < 0.75 else 40))

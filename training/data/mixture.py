@@ -12,9 +12,9 @@ from training.data.chat.talks import Trivia, chat_talk
 from training.data.documents import Document, Encoder, Talk, assistant, render, user
 from training.shape import END_OF_TEXT_ID
 
-# how often each kind is drawn; counts and code are long, chats are short
+# how often each kind is drawn; code and tool calls are long, chats and most counts are short
 KINDS = ("count", "code", "own", "copy", "tool", "chat", "trivia", "prose")
-SHARES = (0.26, 0.10, 0.03, 0.06, 0.08, 0.42, 0.04, 0.01)
+SHARES = (0.69, 0.055, 0.02, 0.03, 0.035, 0.14, 0.025, 0.005)
 LOOKAHEAD_TOKENS = 4
 LARGEST_OFFSET = 6_000
 OWN_SOURCES = Path(__file__).parents[1]
