@@ -157,19 +157,19 @@ def test_a_move_is_made_of_settled_state_and_its_source_is_freed_after_the_copy(
     bench.run()
     kinds = [call.kind for call in bench.backend.calls]
     at = kinds.index(CallKind.MOVE)
-    assert kinds[at - 2 : at + 2] == [CallKind.KEEP, CallKind.DRAFT, CallKind.MOVE, CallKind.RELEASE]
+    assert kinds[at - 1 : at + 2] == [CallKind.KEEP, CallKind.MOVE, CallKind.RELEASE]
     assert bench.backend.calls[at].slots == (1, 0)
     assert bench.backend.calls[at + 1].slots == (1,)
 
 
-def test_drafts_held_before_a_move_are_verified_after_it() -> None:
+def test_the_head_goes_on_after_a_move_where_it_was_before() -> None:
     bench = sized(128, 24)
     bench.submit(ask("grower", max_new_tokens=60))
     bench.run()
     calls = bench.backend.calls
     at = next(index for index, call in enumerate(calls) if call.kind is CallKind.MOVE)
-    assert calls[at + 2].kind is CallKind.VERIFY
-    assert calls[at + 2].rows == (4,)
+    assert [call.kind for call in calls[at + 2 : at + 4]] == [CallKind.DRAFT, CallKind.VERIFY]
+    assert calls[at + 3].rows == (4,)
 
 
 def test_paused_streams_come_before_new_requests_for_a_freed_session() -> None:

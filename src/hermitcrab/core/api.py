@@ -185,9 +185,9 @@ class Status:
 
     `tokens_per_s` is over the last 2 s. `tick_age_s` is how long ago the engine thread last went round its
     loop. `copied` and `copies_accepted` are the parts of `drafted` and `accepted` that were copies of the
-    context, the rest is the draft head's. `load_check` is what the check at load found. `ended_by_length` is the part of `requests_finished`
-    that came to its length limit. `recent_moves` has the last moves, oldest first: who asks a few times a
-    second sees each by its number.
+    context, the rest is the draft head's. `load_check` is what the check at load found. `ended_by_length` is
+    the part of `requests_finished` that came to its length limit. `recent_moves` has the last moves, oldest
+    first: who asks a few times a second sees each by its number.
     """
 
     sessions: tuple[SessionStatus, ...]

@@ -5,9 +5,9 @@ The core decides which slot a stream sits in; the backend never does. Every call
 absolute position it starts at, so that a backend can refuse a call that does not follow from the session's
 state.
 
-Life of a session: `prefill` (one or more passes from position 0) -> `draw_first` -> `draft` (absorbs the
-first token) -> rounds of `verify` -> `keep` -> `draft` -> ... -> `release`. Between `verify` and `keep` the
-session is unsettled: it may only be kept or released. `move` may come at any settled moment.
+Life of a session: `prefill` (one or more passes from position 0) -> `draw_first` -> rounds, each a `draft` if
+the stream is to draft, a `verify` and a `keep` -> `release`. Between `verify` and `keep` the session is
+unsettled: it may only be kept or released. `move` may come at any settled moment, `draft` as well.
 
 All calls come from one thread. A call that fails raises a `LaneError`; the sessions it named may then only
 be released.
@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from typing import NewType, Protocol
 
 from hermitcrab.core.load_check import NOT_RUN, LoadCheck
+from hermitcrab.sampling.edits import Edits
+from hermitcrab.sampling.logprobs import TokenLogprobs
 from hermitcrab.sampling.params import Sampling
 
 SlotId = NewType("SlotId", int)
@@ -29,10 +31,11 @@ class Facts:
 
     `session_rows` is each slot's capacity in rows, by slot. `row_limit` bounds the rows of one `verify`
     over all streams, `window_rows` the rows of one stream's window in it (1: drafts are never verified).
-    `draft_depth` is how many drafts the head can hold after `draft` (0: it has no head). Prompt passes
-    start at multiples of `prompt_grid_rows` and end at one, or at the prompt's end, so that a prompt row's
-    bits do not depend on how the prompt was cut; `prompt_pass_rows` (a multiple of the grid) is the longest
-    pass it takes. `load_check` names widths and sharing that are switched off.
+    `draft_depth` is the deepest chain of its draft head (0: it has no head). `backlog_rows` is how many
+    settled rows of a session may wait for the head; with one more, the session's head is lost for good.
+    Prompt passes start at multiples of `prompt_grid_rows` and end at one, or at the prompt's end, so that a
+    prompt row's bits do not depend on how the prompt was cut; `prompt_pass_rows` (a multiple of the grid) is
+    the longest pass it takes. `load_check` names widths and sharing that are switched off.
     """
 
     vocab_tokens: int
@@ -40,6 +43,7 @@ class Facts:
     row_limit: int
     window_rows: int
     draft_depth: int
+    backlog_rows: int
     prompt_grid_rows: int
     prompt_pass_rows: int
     load_check: LoadCheck = NOT_RUN
@@ -62,25 +66,32 @@ class Window:
     """The rows one stream puts into a round.
 
     `tokens[0]` is the pending token (drawn, not yet in the session), the rest are drafts. `position` is the
-    absolute position of `tokens[0]`, which is also the session's settled length in rows.
+    absolute position of `tokens[0]`, which is also the session's settled length in rows. `edits` is empty or
+    has those of each row. `top_logprobs` asks for each row's log probabilities, with so many alternatives.
     """
 
     slot: SlotId
     position: int
     tokens: tuple[int, ...]
     sampling: Sampling
+    edits: tuple[Edits | None, ...] = ()
+    top_logprobs: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The target's own draws for one window: `drawn[i]` is the token after row i, at position + i + 1."""
+    """The target's own draws for one window: `drawn[i]` is the token after row i, at position + i + 1.
+
+    `logprobs[i]` is what row i says of `drawn[i]`, where the window asked for it; empty otherwise.
+    """
 
     drawn: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class DraftRequest:
-    """Settled rows for the draft head to absorb, and how many drafts to hold after them.
+    """All settled rows that the draft head has not absorbed yet, and how many drafts to chain behind them.
 
     `next_tokens[i]` is the token that follows row `position + i`; the rows end at the session's settled
     length, so the last of them is the stream's new pending token. `depth` 0 absorbs and drafts nothing.
@@ -108,8 +119,12 @@ class Backend(Protocol):
         """
         ...
 
-    def draw_first(self, slot: SlotId, position: int, sampling: Sampling) -> int:
+    def draw_first(self, slot: SlotId, position: int, sampling: Sampling, edits: Edits | None = None) -> int:
         """Draw the first token from the last prompt row; it will stand at `position`, the length."""
+        ...
+
+    def first_logprobs(self, slot: SlotId, token: int, top: int) -> TokenLogprobs:
+        """What the row of `draw_first` says of the token it gave; asked before the session's first window."""
         ...
 
     def verify(self, windows: Sequence[Window]) -> list[Verified]:
@@ -127,7 +142,7 @@ class Backend(Protocol):
         """Absorb settled rows into the draft head and draw drafts for the tokens after the pending one.
 
         Returns at most `depth` drafts a request, in order. Each request's rows must follow the last
-        absorbed one.
+        absorbed one. How rows were gathered may change the head's bits, since they change drafts only.
         """
         ...
 

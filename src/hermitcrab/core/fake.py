@@ -13,6 +13,8 @@ from enum import StrEnum
 from hermitcrab.core.backend import DraftRequest, Facts, SlotId, Verified, Window
 from hermitcrab.core.load_check import NOT_RUN, LoadCheck
 from hermitcrab.errors import LaneError, LaneMemory, SessionFull, StateNotSettled
+from hermitcrab.sampling.edits import Edits
+from hermitcrab.sampling.logprobs import TokenLogprobs, token_logprobs
 from hermitcrab.sampling.noise import mix64
 from hermitcrab.sampling.params import Sampling
 from hermitcrab.sampling.rule import draw
@@ -21,6 +23,9 @@ _ROOT = 0x6865726D69746372
 _PROMPT_SALT = 0x70726F6D7074
 _REPLY_SALT = 0x7265706C79
 _WORD = (1 << 64) - 1
+
+# of the next token of a script; those that follow from the hash are below 8
+_SCRIPTED_LOGIT = 32.0
 
 
 class CallKind(StrEnum):
@@ -83,9 +88,9 @@ class FakeBackend:
     """Implements `Backend` over hash chains.
 
     `lands(position, index)` says whether the head's draft number `index` of a chain, for `position`, is
-    right. `script(prompt)` gives reply tokens that are drawn as long as the reply has followed them; after
-    them, and without one, tokens follow from the hash. `on_call` runs at the start of every call: a test
-    may advance a clock there, or look at the lanes in the middle of a step.
+    right. `script(prompt)` gives reply tokens that are drawn as long as the reply has followed them, unless
+    edits make another one likelier; after them, and without one, tokens follow from the hash. `on_call` runs
+    at the start of every call: a test may advance a clock there, or look at the lanes in the middle of a step.
     """
 
     def __init__(
@@ -96,6 +101,7 @@ class FakeBackend:
         row_limit: int = 64,
         window_rows: int = 4,
         draft_depth: int = 3,
+        backlog_rows: int = 12,
         prompt_grid_rows: int = 4,
         prompt_pass_rows: int = 8,
         load_check: LoadCheck = NOT_RUN,
@@ -110,6 +116,7 @@ class FakeBackend:
             row_limit=row_limit,
             window_rows=window_rows,
             draft_depth=draft_depth,
+            backlog_rows=backlog_rows,
             prompt_grid_rows=prompt_grid_rows,
             prompt_pass_rows=prompt_pass_rows,
             load_check=load_check,
@@ -154,12 +161,18 @@ class FakeBackend:
         session.prompt_rows = len(session.tokens)
         session.absorbed_rows = session.prompt_rows - 1
 
-    def draw_first(self, slot: SlotId, position: int, sampling: Sampling) -> int:
+    def draw_first(self, slot: SlotId, position: int, sampling: Sampling, edits: Edits | None = None) -> int:
         self._enter(Call(CallKind.DRAW_FIRST, (slot,), (0,)))
         session = self._settled(slot, position)
         if position == 0 or position != session.prompt_rows:
             raise self._settledness(f"the first draw of slot {slot} does not follow its prompt")
-        return self._draw(session, session.hashes[-1], (), sampling)
+        return self._draw(session, session.hashes[-1], (), sampling, edits)
+
+    def first_logprobs(self, slot: SlotId, token: int, top: int) -> TokenLogprobs:
+        session = self._sessions[slot]
+        if session.has_failed or not session.tokens or len(session.tokens) != session.prompt_rows:
+            raise self._settledness(f"slot {slot} is past the row of its first token")
+        return token_logprobs(self._logits(session, session.hashes[-1], ()), token, top=top)
 
     def verify(self, windows: Sequence[Window]) -> list[Verified]:
         slots = tuple(window.slot for window in windows)
@@ -247,23 +260,34 @@ class FakeBackend:
             raise self._settledness(f"slot {window.slot} cannot take a window of {len(window.tokens)} rows")
         if session.pending not in (None, window.tokens[0]):
             raise self._settledness(f"slot {window.slot} does not start with the token its head absorbed")
+        if window.edits and len(window.edits) != len(window.tokens):
+            raise self._settledness(f"slot {window.slot}: {len(window.edits)} edits are not one a row")
         self._check_rows(window.slot, window.position + len(window.tokens))
         self._check_tokens(window.tokens)
 
     def _verify(self, window: Window) -> Verified:
         session = self._sessions[window.slot]
         session.window = window.tokens
-        drawn, last = [], session.hashes[-1]
-        for row, token in enumerate(window.tokens, start=1):
+        drawn: list[int] = []
+        logprobs: list[TokenLogprobs] = []
+        last = session.hashes[-1]
+        edits = window.edits or (None,) * len(window.tokens)
+        for row, (token, edit) in enumerate(zip(window.tokens, edits, strict=True), start=1):
             last = _mix(last, token, _REPLY_SALT)
-            drawn.append(self._draw(session, last, window.tokens[:row], window.sampling))
-        return Verified(tuple(drawn))
+            before = window.tokens[:row]
+            drawn.append(self._draw(session, last, before, window.sampling, edit))
+            if window.top_logprobs is not None:
+                logits = self._logits(session, last, before)
+                logprobs.append(token_logprobs(logits, drawn[-1], top=window.top_logprobs))
+        return Verified(tuple(drawn), tuple(logprobs))
 
     def _check_draft(self, request: DraftRequest) -> None:
         end_rows = request.position + len(request.next_tokens)
         session = self._settled(request.slot, end_rows)
         if not request.next_tokens or request.position != session.absorbed_rows:
             raise self._settledness(f"slot {request.slot}: the rows do not follow the last absorbed one")
+        if len(request.next_tokens) > self._facts.backlog_rows:
+            raise self._settledness(f"slot {request.slot}: the head has lost rows that it had to absorb")
         if list(request.next_tokens[:-1]) != session.tokens[request.position + 1 :]:
             raise self._settledness(f"slot {request.slot}: the next tokens are not the session's")
         room_rows = self._facts.session_rows[request.slot] - end_rows - 1
@@ -286,16 +310,34 @@ class FakeBackend:
             last = _mix(last, token, _REPLY_SALT)
         return tuple(chain[1:])
 
-    def _draw(self, session: _Session, last: int, unsettled: tuple[int, ...], sampling: Sampling) -> int:
+    def _draw(
+        self,
+        session: _Session,
+        last: int,
+        unsettled: tuple[int, ...],
+        sampling: Sampling,
+        edits: Edits | None = None,
+    ) -> int:
+        scripted = self._scripted(session, unsettled)
+        if scripted is not None and edits is None:
+            return scripted
         position = len(session.tokens) + len(unsettled)
-        if self._script is not None:
-            prompt = tuple(session.tokens[: session.prompt_rows])
-            scripted = tuple(self._script(prompt))
-            reply = (*session.tokens[session.prompt_rows :], *unsettled)
-            if len(reply) < len(scripted) and reply == scripted[: len(reply)]:
-                return scripted[len(reply)]
+        return draw(self._logits(session, last, unsettled), position, sampling, edits)
+
+    def _logits(self, session: _Session, last: int, unsettled: tuple[int, ...]) -> list[float]:
         logits = [(mix64(last ^ (token + 1)) >> 44) * 2.0**-17 for token in range(self._facts.vocab_tokens)]
-        return draw(logits, position, sampling)
+        scripted = self._scripted(session, unsettled)
+        if scripted is not None:
+            logits[scripted] = _SCRIPTED_LOGIT
+        return logits
+
+    def _scripted(self, session: _Session, unsettled: tuple[int, ...]) -> int | None:
+        """The script's next token, as long as the reply has followed it."""
+        if self._script is None:
+            return None
+        script = tuple(self._script(tuple(session.tokens[: session.prompt_rows])))
+        reply = (*session.tokens[session.prompt_rows :], *unsettled)
+        return script[len(reply)] if len(reply) < len(script) and reply == script[: len(reply)] else None
 
     def _settledness(self, message: str) -> LaneError:
         return self._note(StateNotSettled(message))

@@ -11,13 +11,24 @@ from hermitcrab.clock import Clock
 from hermitcrab.core.admission import Refuse, Sizing, Start, Waiting, next_start
 from hermitcrab.core.api import FinishReason, Progress
 from hermitcrab.core.backend import Backend, SlotId
+from hermitcrab.core.drafts import Drafts, draft_limits
 from hermitcrab.core.fill import DecodeShare, Prompts
 from hermitcrab.core.guard import GuardedBackend
 from hermitcrab.core.rounds import Rounds
 from hermitcrab.core.slots import Full, Move, Pause, Session, SlotTable, Standing, Stay, is_wanted, room
 from hermitcrab.core.status import Totals
 from hermitcrab.core.stream import Stream
-from hermitcrab.core.trail import Decision, Ended, LogTracer, Moved, ReleaseFailed, Tracer, Waits, tell
+from hermitcrab.core.trail import (
+    Decision,
+    Ended,
+    LogTracer,
+    Moved,
+    ReleaseFailed,
+    Started,
+    Tracer,
+    Waits,
+    tell,
+)
 from hermitcrab.errors import HermitcrabError, LaneError, LaneMemory, SessionFull, SettingError
 
 # steps in which nothing ran and no paused stream could move, before one is given up: the host takes such
@@ -29,10 +40,11 @@ MOST_STALLS = 100
 class LaneRules:
     """How the lanes place, draft and share.
 
-    `grow_tokens` None is the unset path: streams take the first free session and never move. `draft_depth`
-    None means as many drafts as the head holds, 0 none. `decode_share` is the part of the time rounds get
-    while prompts fill. `context_tokens` caps prompt and reply together, where the largest session could
-    hold more.
+    `grow_tokens` None is the unset path: streams take the first free session and never move. `draft_depth` is
+    the most drafts of a window: None means as many as there can be, 0 none. How many a window gets follows
+    from measured costs; with `drafts_always`, for checks, it gets the head's deepest chain. `decode_share` is
+    the part of the time rounds get while prompts fill. `context_tokens` caps prompt and reply together, where
+    the largest session could hold more.
 
     Raises SettingError for a value outside its range.
     """
@@ -41,6 +53,7 @@ class LaneRules:
     draft_depth: int | None = None
     decode_share: float = 0.25
     context_tokens: int | None = None
+    drafts_always: bool = False
 
     def __post_init__(self) -> None:
         if self.grow_tokens is not None and self.grow_tokens < 1:
@@ -63,17 +76,17 @@ class LaneEngine:
     ) -> None:
         self._backend = GuardedBackend(backend)
         facts = self._backend.facts()
-        depth = facts.draft_depth if rules.draft_depth is None else rules.draft_depth
-        depth = min(depth, facts.draft_depth, facts.exact_widths[-1] - 1, facts.row_limit - 1)
+        limits = draft_limits(facts, draft_depth=rules.draft_depth, drafts_always=rules.drafts_always)
         self.table = SlotTable(facts.session_rows)
         self.totals = Totals()
-        self.sizing = Sizing(window_rows=1 + depth, grow_tokens=rules.grow_tokens)
+        self.sizing = Sizing(window_rows=1 + limits.most_drafts, grow_tokens=rules.grow_tokens)
         self._clock = clock
         self._tracers = tuple(tracers)
         self._streams: list[Stream] = []
         self._stalls = 0
         self._share = DecodeShare(rules.decode_share)
-        self._rounds = Rounds(self._backend, self.table, clock, self.totals, depth=depth, facts=facts)
+        drafts = Drafts(self._backend, self.table, clock, facts=facts, limits=limits)
+        self._rounds = Rounds(self._backend, drafts, clock, self.totals, facts=facts)
         self._prompts = Prompts(self._backend, facts, self._rounds, self.totals)
 
     @property
@@ -99,6 +112,7 @@ class LaneEngine:
         self.table.take(slot, stream.request.id)
         stream.enter(slot, now_s=self._clock.now_s())
         self._streams.append(stream)
+        self.note(Started(stream.request.id, slot))
 
     def step(self) -> bool:
         """Make room, then run one round or one prompt pass; False if there was nothing to run."""

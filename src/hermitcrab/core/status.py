@@ -41,6 +41,8 @@ class Totals:
     rounds: int = 0
     drafted: int = 0
     accepted: int = 0
+    copied: int = 0
+    copies_accepted: int = 0
     moves: int = 0
     pauses: int = 0
     ended_by_length: int = 0
@@ -125,6 +127,8 @@ def snapshot(
         rounds=totals.rounds,
         drafted=totals.drafted,
         accepted=totals.accepted,
+        copied=totals.copied,
+        copies_accepted=totals.copies_accepted,
         moves=totals.moves,
         pauses=totals.pauses,
         load_check=load_check,

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from hermitcrab.core.api import FinishReason, Progress, Progressed, Request, StreamState, Tokens, Usage
 from hermitcrab.core.backend import SlotId
+from hermitcrab.core.rules import ReplyRules
+from hermitcrab.drafting.guesses import Guesses
 from hermitcrab.errors import HermitcrabError
 
 
@@ -39,11 +41,14 @@ class Reply:
 
 @dataclass(slots=True)
 class WindowState:
-    """The next window: `rows` are settled, `pending` is drawn and not yet a row, `drafts` follow it."""
+    """Where the next window starts: `rows` are settled, `pending` is drawn and not yet a row.
+
+    The draft head has absorbed `absorbed_rows` of them, where drafting is on.
+    """
 
     rows: int = 0
     pending: int = 0
-    drafts: tuple[int, ...] = ()
+    absorbed_rows: int = 0
 
 
 @dataclass(slots=True)
@@ -68,13 +73,26 @@ class Stats:
 class Stream:
     """A request from submission to its end; `slot` is None while it has no session, before and after."""
 
-    __slots__ = ("limits", "outbox", "reply", "request", "slot", "state", "stats", "window")
+    __slots__ = (
+        "guesses",
+        "limits",
+        "outbox",
+        "reply",
+        "request",
+        "rules",
+        "slot",
+        "state",
+        "stats",
+        "window",
+    )
 
     def __init__(self, request: Request, limits: Limits, *, now_s: float) -> None:
         self.request = request
+        self.rules = ReplyRules(request)
         self.limits = limits
         self.reply = Reply()
         self.window = WindowState()
+        self.guesses: Guesses | None = None
         self.stats = Stats(submitted_s=now_s)
         self.slot: SlotId | None = None
         self.state = StreamState.QUEUED

@@ -12,6 +12,7 @@ from hermitcrab.core.backend import DraftRequest, Facts, SlotId, Verified, Windo
 from hermitcrab.core.load_check import NOT_RUN, LoadCheck
 from hermitcrab.engine.draws import draw_rows
 from hermitcrab.engine.heads import absorb_prompt, draft_rounds
+from hermitcrab.engine.logprobs import row_logprobs
 from hermitcrab.engine.session import OpenWindow, SessionRecord
 from hermitcrab.errors import DeviceFailed, StateNotSettled
 from hermitcrab.kernels.deltanet import CHUNK_ROWS
@@ -19,7 +20,13 @@ from hermitcrab.models.qwen4_exp.config import ModelConfig
 from hermitcrab.models.qwen4_exp.model import Model
 from hermitcrab.models.qwen4_exp.plan import Span
 from hermitcrab.models.qwen4_exp.state import Sessions
+from hermitcrab.sampling.edits import Edits
+from hermitcrab.sampling.logprobs import TokenLogprobs
 from hermitcrab.sampling.params import Sampling
+
+# rows that may wait for the head: a reply of common length that does not draft never pays for absorbing; of
+# a model with 4 streams of 4,096 bfloat16 numbers they take 8 MiB a session
+BACKLOG_ROWS = 256
 
 # gets the logits [rows, vocabulary] float32 of every draw from the trunk, before it, on the engine thread
 LogitsWatch = Callable[[Tensor], None]
@@ -27,13 +34,17 @@ LogitsWatch = Callable[[Tensor], None]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the backend takes at once, in rows and drafts, and the grid and rows of prompt passes."""
+    """What the backend takes at once, in rows and drafts, and the grid and rows of prompt passes.
+
+    Of each session `backlog_rows` rows' residual streams are kept for the head at most.
+    """
 
     row_limit: int
     window_rows: int
     draft_depth: int
     prompt_grid_rows: int
     prompt_pass_rows: int
+    backlog_rows: int = BACKLOG_ROWS
 
 
 def boundary_tokens(config: ModelConfig) -> int:
@@ -81,6 +92,7 @@ class TorchBackend:
             row_limit=self._limits.row_limit,
             window_rows=self._limits.window_rows,
             draft_depth=self._limits.draft_depth,
+            backlog_rows=self._limits.backlog_rows,
             prompt_grid_rows=self._limits.prompt_grid_rows,
             prompt_pass_rows=self._limits.prompt_pass_rows,
             load_check=self._load_check,
@@ -96,13 +108,21 @@ class TorchBackend:
             for start in range(0, len(tokens), CHUNK_ROWS):
                 self._prefill_chunk(record, tuple(tokens[start : start + CHUNK_ROWS]))
 
-    def draw_first(self, slot: SlotId, position: int, sampling: Sampling) -> int:
+    def draw_first(self, slot: SlotId, position: int, sampling: Sampling, edits: Edits | None = None) -> int:
         record = self._records[slot]
         record.check_settled(position)
-        if record.fresh is None:
+        if not record.fresh:
             raise StateNotSettled(f"session {slot} is empty: no token follows from it")
         with self._device("the first draw"):
-            return self._draw(record.fresh[-1:], [position], [sampling])[0]
+            return draw_rows(self._logits(record.fresh[-1][-1:]), [position], [sampling], [edits])[0]
+
+    def first_logprobs(self, slot: SlotId, token: int, top: int) -> TokenLogprobs:
+        record = self._records[slot]
+        record.check_settled(record.rows)
+        if not record.fresh:
+            raise StateNotSettled(f"session {slot} is empty: it has no row to ask")
+        with self._device("log probabilities"):
+            return row_logprobs(self._model.logits(record.fresh[-1][-1:])[0].numpy(), token, top=top)
 
     def verify(self, windows: Sequence[Window]) -> list[Verified]:
         self._check_windows(windows)
@@ -112,13 +132,16 @@ class TorchBackend:
             streams = self._model.forward(plan, self._sessions)
             positions = [row + 1 for span in spans for row in range(span.position, span.end)]
             samplings = [window.sampling for window in windows for _ in window.tokens]
-            drawn = self._draw(streams, positions, samplings)
+            edits = [edit for window in windows for edit in window.edits or (None,) * len(window.tokens)]
+            logits = self._logits(streams)
+            drawn = draw_rows(logits, positions, samplings, edits)
+            logprobs = _window_logprobs(windows, logits, drawn)
         results: list[Verified] = []
         row = 0
         for place, window in enumerate(windows):
             end = row + len(window.tokens)
             self._records[window.slot].window = OpenWindow(plan, place, streams[row:end])
-            results.append(Verified(tuple(drawn[row:end])))
+            results.append(Verified(tuple(drawn[row:end]), logprobs[place]))
             row = end
         return results
 
@@ -129,8 +152,7 @@ class TorchBackend:
             raise StateNotSettled(f"session {slot} has no window of which {rows} rows could be kept")
         with self._device("a keep"):
             self._model.keep(window.plan, window.place, rows, self._sessions)
-        record.fresh = window.streams[:rows]
-        record.rows += rows
+        record.settle(window.streams[:rows], backlog_rows=self._limits.backlog_rows)
         record.window = None
 
     def draft(self, requests: Sequence[DraftRequest]) -> list[tuple[int, ...]]:
@@ -146,20 +168,21 @@ class TorchBackend:
             raise StateNotSettled(f"session {target} is not empty or too small for {here.rows} rows")
         with self._device("a move"):
             self._sessions.move(source, target, here.rows)
-        there.rows, there.head_rows, there.fresh = here.rows, here.head_rows, here.fresh
+        there.rows, there.head_rows, there.fresh = here.rows, here.head_rows, [*here.fresh]
 
     def release(self, slot: SlotId) -> None:
         record = self._records[slot]
         record.rows = record.head_rows = 0
-        record.fresh = record.window = None
+        record.fresh = []
+        record.window = None
         with self._device("a release"):
             self._sessions.clear(slot)
 
-    def _draw(self, streams: Tensor, positions: Sequence[int], samplings: Sequence[Sampling]) -> list[int]:
+    def _logits(self, streams: Tensor) -> Tensor:
         logits = self._model.logits(streams)
         if self._watch is not None:
             self._watch(logits)
-        return draw_rows(logits, positions, samplings)
+        return logits
 
     def _prefill_chunk(self, record: SessionRecord, tokens: tuple[int, ...]) -> None:
         span = Span(record.slot, record.rows, tokens)
@@ -168,7 +191,7 @@ class TorchBackend:
         if self._limits.draft_depth:
             absorb_prompt(self._model, self._sessions, record, tokens, streams)
         record.rows += len(tokens)
-        record.fresh = streams[-1:]
+        record.fresh = [streams[-1:].clone()]
 
     def _check_windows(self, windows: Sequence[Window]) -> None:
         rows = sum(len(window.tokens) for window in windows)
@@ -192,7 +215,7 @@ class TorchBackend:
         record.check_settled(request.position + len(request.next_tokens))
         if not self._limits.draft_depth:
             raise StateNotSettled("this backend drafts nothing")
-        if record.head_rows != request.position or record.fresh is None:
+        if record.head_rows != request.position:
             raise StateNotSettled(
                 f"the draft head of session {request.slot} has absorbed {record.head_rows} rows, "
                 f"not {request.position}"
@@ -213,3 +236,17 @@ class TorchBackend:
                 yield
         except (RuntimeError, MemoryError, IndexError, ValueError) as error:
             raise DeviceFailed(f"{work} failed on the device: {error}") from error
+
+
+def _window_logprobs(
+    windows: Sequence[Window], logits: Tensor, drawn: Sequence[int]
+) -> list[tuple[TokenLogprobs, ...]]:
+    """For each window that asked, the log probabilities of what its rows drew."""
+    table, end = logits.numpy(), 0
+    results: list[tuple[TokenLogprobs, ...]] = []
+    for window in windows:
+        start, end = end, end + len(window.tokens)
+        top = window.top_logprobs
+        rows = () if top is None else range(start, end)
+        results.append(tuple(row_logprobs(table[row], drawn[row], top=top or 0) for row in rows))
+    return results

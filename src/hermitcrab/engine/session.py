@@ -1,6 +1,6 @@
 """What the backend knows about each session beside its tensors: how far it is, and whether it is settled."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -26,16 +26,25 @@ class OpenWindow:
 class SessionRecord:
     """One session's progress; owned by the backend, changed on the engine thread.
 
-    `rows` are settled. The draft head has absorbed `head_rows` of them; `fresh` [count, streams, hidden] are
-    the residual streams of the last settled rows, which it absorbs next.
+    `rows` are settled. The draft head has absorbed `head_rows` of them; `fresh`, in pieces [count, streams,
+    hidden], are the residual streams of the rows since, which it absorbs next. The last settled row is among
+    them until it is absorbed.
     """
 
     slot: int
     capacity_rows: int
     rows: int = 0
     head_rows: int = 0
-    fresh: Tensor | None = None
+    fresh: list[Tensor] = field(default_factory=list)
     window: OpenWindow | None = None
+
+    def settle(self, streams: Tensor, *, backlog_rows: int) -> None:
+        """Add rows with these residual streams; the head loses its place if too many wait for it."""
+        # a copy, so that the streams of the round's other rows can go
+        self.fresh.append(streams.clone())
+        self.rows += streams.shape[0]
+        if self.rows - self.head_rows > backlog_rows:
+            self.fresh = [self.fresh[-1][-1:].clone()]
 
     def check_settled(self, position: int) -> None:
         """Raises StateNotSettled unless no window is open and the session ends at `position`."""

@@ -1,0 +1,243 @@
+"""What each stream of a round drafts: a copy of its context or the head's chain, as deep as it pays.
+
+Drafts are made at the start of the round that verifies them: by then it is known who takes part, and the last
+tokens are on their way to their clients. Nothing here can change a token: a draft that is not the target's
+own draw never stands.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from hermitcrab.clock import Clock
+from hermitcrab.core.backend import Backend, DraftRequest, Facts
+from hermitcrab.core.slots import SlotTable
+from hermitcrab.core.stream import Stream
+from hermitcrab.core.windows import draft_room, exact_drafts, share_rows
+from hermitcrab.drafting.costs import RoundCosts
+from hermitcrab.drafting.depth import Option, choose_depths
+from hermitcrab.drafting.guesses import Guesses, House
+from hermitcrab.drafting.probes import Probes
+from hermitcrab.errors import LaneError
+
+# drafts of a look at whether they have begun to pay: the first ones land most often
+_LOOK_DRAFTS = 2
+
+
+class Source(Enum):
+    """Where drafts come from; forced ones are no guesses: the reply's rules say what must follow."""
+
+    NONE = 0
+    COPY = 1
+    HEAD = 2
+    FORCED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """The drafts of one window."""
+
+    source: Source = Source.NONE
+    tokens: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DraftLimits:
+    """The most drafts of a window, and the deepest chain of the head.
+
+    With `drafts_always` every window has the head's deepest chain and no copy, whatever it costs.
+    """
+
+    most_drafts: int
+    head_depth: int
+    drafts_always: bool = False
+
+
+def draft_limits(facts: Facts, *, draft_depth: int | None, drafts_always: bool) -> DraftLimits:
+    """What a backend's facts leave of the asked depth; None asks for as much as there is."""
+    most = min(facts.exact_widths[-1], facts.row_limit) - 1
+    most = most if draft_depth is None else min(most, draft_depth)
+    return DraftLimits(most, min(most, facts.draft_depth), drafts_always)
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """What a stream could draft: a copy, or a chain of the head; `gains` are the expected tokens."""
+
+    source: Source
+    copied: tuple[int, ...]
+    gains: tuple[float, ...]
+
+    @property
+    def option(self) -> Option:
+        return Option(self.gains, is_head=self.source is Source.HEAD)
+
+
+_NO_OFFER = _Offer(Source.NONE, (), ())
+
+
+class Drafts:
+    """Makes the drafts of every round, and learns from what became of them."""
+
+    def __init__(
+        self, backend: Backend, table: SlotTable, clock: Clock, *, facts: Facts, limits: DraftLimits
+    ) -> None:
+        self._backend = backend
+        self._table = table
+        self._clock = clock
+        self._facts = facts
+        self._limits = limits
+        self._house = House(most_drafts=limits.most_drafts)
+        self._costs = RoundCosts()
+        self._probes = Probes()
+        self._looks = 0
+
+    def open(self, stream: Stream) -> None:
+        """Take in a stream that has its first token; the head has absorbed its prompt but the last row."""
+        if self._limits.most_drafts:
+            stream.guesses = self._house.open((*stream.request.prompt, *stream.reply.tokens))
+            stream.window.absorbed_rows = stream.window.rows - 1
+
+    def make(self, chosen: Sequence[Stream]) -> list[Drafted]:
+        """The drafts of a round's streams, in order; a head that fails ends the streams it was asked for."""
+        offers = [self._offer(stream) for stream in chosen]
+        depths = [exact_drafts(depth, self._facts.exact_widths) for depth in self._choose(offers)]
+        chains = self._run_head(chosen, offers, depths)
+        made = [
+            Drafted(offer.source, offer.copied[:depth]) if offer.copied and depth else chain
+            for offer, depth, chain in zip(offers, depths, chains, strict=True)
+        ]
+        return [self._fit(stream, drafted) for stream, drafted in zip(chosen, made, strict=True)]
+
+    def learn(
+        self, stream: Stream, drafted: Drafted, *, landed: int, new_tokens: Sequence[int], is_alone: bool
+    ) -> None:
+        """A stream's window brought new tokens; the first `landed` of its drafts were right."""
+        guesses = stream.guesses
+        if guesses is None:
+            return
+        guesses.copies.extend(new_tokens)
+        count = len(drafted.tokens)
+        match drafted.source:
+            case Source.COPY:
+                guesses.note_copy(drafted=count, landed=landed, is_alone=is_alone)
+                self._house.copy_rates.observe(drafted=count, landed=landed)
+            case Source.HEAD:
+                guesses.note_head(drafted=count, landed=landed)
+                self._house.head_rates.observe(drafted=count, landed=landed)
+            case Source.NONE | Source.FORCED:
+                pass
+
+    def note_round(self, *, rows: int, streams: int, seconds: float) -> None:
+        """A round's forward and keeps took so long."""
+        self._costs.observe_forward(rows, streams, seconds=seconds)
+
+    def _offer(self, stream: Stream) -> _Offer:
+        guesses = stream.guesses
+        if guesses is None:
+            return _NO_OFFER
+        room = draft_room(
+            depth=self._limits.most_drafts,
+            remaining_tokens=stream.remaining_tokens,
+            rows=stream.window.rows,
+            capacity_rows=self._table.capacity(stream.home),
+        )
+        forced = stream.rules.forced(room)
+        if forced:
+            return _Offer(Source.FORCED, forced, (1.0,) * len(forced))
+        head = _Offer(Source.HEAD, (), guesses.head_rates.gains(min(room, self._limits.head_depth)))
+        if self._limits.drafts_always:
+            return head
+        copied = guesses.copies.propose(min(room, guesses.copy_tokens))
+        return self._prefer(_copy_offer(guesses, copied), head) if copied else head
+
+    def _fit(self, stream: Stream, drafted: Drafted) -> Drafted:
+        """The drafts that the reply's rules let stand, as many as make a window that may be run."""
+        tokens = stream.rules.fit(drafted.tokens)
+        count = exact_drafts(len(tokens), self._facts.exact_widths)
+        return Drafted(drafted.source, tokens[:count]) if count else Drafted()
+
+    def _prefer(self, copy: _Offer, head: _Offer) -> _Offer:
+        """The copy, which costs nothing to make, unless the head's drafts promise more tokens a second."""
+        paces = [
+            choose_depths([offer.option], self._costs, spare_rows=self._limits.most_drafts).tokens_per_s
+            for offer in (copy, head)
+        ]
+        return head if paces[1] > paces[0] else copy
+
+    def _choose(self, offers: Sequence[_Offer]) -> Sequence[int]:
+        row_limit = self._facts.row_limit
+        if self._limits.drafts_always:
+            return share_rows([len(offer.gains) for offer in offers], row_limit=row_limit)
+        options = [offer.option for offer in offers]
+        if not any(option.gains for option in options):
+            return [0] * len(options)
+        depths = choose_depths(options, self._costs, spare_rows=row_limit - len(options)).depths
+        is_drafting = any(depths)
+        # without a measured round there is nothing to compare
+        if self._costs.is_empty or not self._probes.is_due(len(options), is_drafting=is_drafting):
+            return depths
+        return [0] * len(options) if is_drafting else self._look(options)
+
+    def _look(self, options: Sequence[Option]) -> Sequence[int]:
+        """A few drafts for one stream, each in its turn, if they would pay at least if they landed."""
+        self._looks += 1
+        index = self._looks % len(options)
+        hopes = [Option() for _ in options]
+        hopes[index] = Option((1.0,) * len(options[index].gains), is_head=options[index].is_head)
+        spare_rows = self._facts.row_limit - len(options)
+        depths = choose_depths(hopes, self._costs, spare_rows=spare_rows).depths
+        return [min(depth, _LOOK_DRAFTS) for depth in depths]
+
+    def _run_head(
+        self, chosen: Sequence[Stream], offers: Sequence[_Offer], depths: Sequence[int]
+    ) -> list[Drafted]:
+        """Chains for the streams that get some; the head also absorbs where too many rows wait for it."""
+        wanted = [
+            depth if offer.source is Source.HEAD else 0 for offer, depth in zip(offers, depths, strict=True)
+        ]
+        asked = [
+            index
+            for index, (stream, depth) in enumerate(zip(chosen, wanted, strict=True))
+            if depth or self._must_absorb(stream)
+        ]
+        chains = [Drafted()] * len(chosen)
+        if not asked:
+            return chains
+        started_s = self._clock.now_s()
+        try:
+            drafts = self._backend.draft([_request(chosen[index], depth=wanted[index]) for index in asked])
+        except LaneError as error:
+            for index in asked:
+                chosen[index].finish(error)
+            return chains
+        if all(wanted[index] for index in asked):
+            self._costs.observe_draft(max(wanted), len(asked), seconds=self._clock.now_s() - started_s)
+        for index, tokens in zip(asked, drafts, strict=True):
+            chosen[index].window.absorbed_rows = chosen[index].window.rows
+            chains[index] = Drafted(Source.HEAD if tokens else Source.NONE, tokens)
+        return chains
+
+    def _must_absorb(self, stream: Stream) -> bool:
+        if not self._limits.head_depth:
+            return False
+        waiting_rows = stream.window.rows - stream.window.absorbed_rows
+        return waiting_rows + self._limits.most_drafts + 1 > self._facts.backlog_rows
+
+
+def _copy_offer(guesses: Guesses, copied: tuple[int, ...]) -> _Offer:
+    return _Offer(Source.COPY, copied, guesses.copy_rates.gains(len(copied)))
+
+
+def _request(stream: Stream, *, depth: int) -> DraftRequest:
+    """All rows that the head has not absorbed; the token after each is the reply's."""
+    window, prompt_tokens = stream.window, stream.limits.prompt_tokens
+    return DraftRequest(
+        slot=stream.home,
+        position=window.absorbed_rows,
+        next_tokens=tuple(
+            stream.reply.tokens[window.absorbed_rows + 1 - prompt_tokens : window.rows + 1 - prompt_tokens]
+        ),
+        depth=depth,
+        sampling=stream.request.sampling,
+    )

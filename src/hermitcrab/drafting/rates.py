@@ -1,0 +1,51 @@
+"""How often drafts land, by their place in the window: what the next window may expect of them."""
+
+# a rate moves this far towards the newest outcome once it has settled
+_WEIGHT = 1 / 16
+
+# a rate that nothing has been seen of lately moves this far towards the one before it
+_DRIFT = 1 / 32
+
+# outcomes that a rate taken from elsewhere counts for
+_INHERITED_OUTCOMES = 2
+
+
+class LandingRates:
+    """For each place of a draft, how often it lands when all before it have; at most `most_drafts` places.
+
+    A place without an outcome is thought as good as the one before it, so deeper windows get their try where
+    shallow ones land.
+    """
+
+    def __init__(self, most_drafts: int, *, prior: float) -> None:
+        self._prior = prior
+        self._rates = [prior] * most_drafts
+        self._outcomes = [0] * most_drafts
+
+    def inherit(self) -> "LandingRates":
+        """Rates that start from these and soon forget them."""
+        heir = LandingRates(len(self._rates), prior=self._prior)
+        heir._rates = list(self._rates)
+        heir._outcomes = [min(count, _INHERITED_OUTCOMES) for count in self._outcomes]
+        return heir
+
+    def gains(self, drafts: int) -> tuple[float, ...]:
+        """Tokens that each of the first `drafts` drafts adds: the chance that it and all before it land."""
+        gains: list[float] = []
+        rate, chance = self._prior, 1.0
+        for known, outcomes in zip(self._rates[:drafts], self._outcomes, strict=False):
+            rate = known if outcomes else rate
+            chance *= rate
+            gains.append(chance)
+        return tuple(gains)
+
+    def observe(self, *, drafted: int, landed: int) -> None:
+        """A window had `drafted` drafts, of which the first `landed` landed."""
+        for place in range(min(landed + 1, drafted)):
+            self._outcomes[place] += 1
+            weight = max(_WEIGHT, 1 / (1 + _INHERITED_OUTCOMES + self._outcomes[place]))
+            self._rates[place] += weight * ((place < landed) - self._rates[place])
+        untried = drafted
+        if 0 < landed == drafted and untried < len(self._rates) and self._outcomes[untried]:
+            before = self._rates[untried - 1]
+            self._rates[untried] += _DRIFT * max(0.0, before - self._rates[untried])
