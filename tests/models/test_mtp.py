@@ -18,6 +18,7 @@ from hermitcrab.models.qwen4_exp.reference import Reference
 from hermitcrab.models.qwen4_exp.state import Sessions
 from hermitcrab.models.qwen4_exp.tiny import SHAPES, Layout, tiny_config, write_tiny
 from hermitcrab.sampling.params import Sampling
+from hermitcrab.sampling.rule import draw
 
 DEPTH = 3
 GREEDY = Sampling()
@@ -157,6 +158,20 @@ def test_a_depth_left_out_changes_nothing_in_the_ones_before_it(drafting: Drafti
     deep, _ = drafting.draft([0], 3, {0: 1})[0]
     shallow, _ = drafting.draft([1], 1, {1: 1})[1]
     assert torch.equal(deep[:1], shallow)
+
+
+def test_sampled_drafts_are_the_rules_draws_at_their_own_positions(drafting: Drafting) -> None:
+    """A draft lands if it is what the target draws there, so the noise must be that of its position."""
+    line = text_with_resets(21, seed=37)
+    hot = Sampling(temperature=2.0, top_k=50, seed=9)
+    drafting.prompt(0, line[:-1], line[-1])
+    drafting.model.heard = []
+    (drafts,) = drafting.backend.draft([DraftRequest(SlotId(0), 19, (line[-1],), DEPTH, hot)])
+    # the pending token stands at 20
+    expected = [
+        draw(logits[0].tolist(), 21 + place, hot) for place, logits in enumerate(drafting.model.heard)
+    ]
+    assert list(drafts) == expected
 
 
 def test_the_head_reads_the_streams_and_the_next_token(reference: Reference) -> None:
