@@ -83,6 +83,8 @@ def test_a_call_becomes_a_name_and_a_json_object() -> None:
         ("not_declared", "2", "2"),
         ("tags", '["\\ud800"]', '["\\ud800"]'),
         ("days", "9" * 5000, "9" * 5000),
+        ("ratio", "1e999", "1e999"),
+        ("tags", "[1e999]", "[1e999]"),
     ],
 )
 def test_a_value_has_the_type_its_schema_gives(key: str, written: str, value: object) -> None:

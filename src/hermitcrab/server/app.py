@@ -22,6 +22,7 @@ from hermitcrab.server.routes.messages import message_routes
 from hermitcrab.server.routes.metrics import metric_routes
 from hermitcrab.server.routes.models import model_routes
 from hermitcrab.server.routes.page import page_routes
+from hermitcrab.server.routes.responses import response_routes
 from hermitcrab.server.routes.status import status_routes
 from hermitcrab.server.text.chat import ChatText
 
@@ -36,6 +37,7 @@ def create_app(lanes: Lanes, text: ChatText, options: ServerOptions, clock: Cloc
         completion_routes,
         message_routes,
         model_routes,
+        response_routes,
         status_routes,
     ):
         app.include_router(routes(desk))

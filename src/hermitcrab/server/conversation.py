@@ -1,6 +1,7 @@
 """A chat request's messages and tools as the template gets them: one form for all legal spellings."""
 
 import contextlib
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,8 +13,16 @@ from hermitcrab.server.wire.openai import EarlierCall, Message, OfferedTool
 
 
 def template_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """The messages as plain values. Raises RequestError for one that must say something and does not."""
-    return [_message(message, at) for at, message in enumerate(messages)]
+    """The messages as plain values. Raises RequestError for one that must say something and does not.
+
+    System messages that stand together at the head are one, a blank line between them: templates know one.
+    """
+    given = [_message(message, at) for at, message in enumerate(messages)]
+    head = list(itertools.takewhile(lambda message: message["role"] == "system", given))
+    if len(head) < 2:
+        return given
+    joined = {**head[0], "content": "\n\n".join(message["content"] for message in head)}
+    return [joined, *given[len(head) :]]
 
 
 def template_tools(tools: Sequence[OfferedTool]) -> list[dict[str, Any]]:

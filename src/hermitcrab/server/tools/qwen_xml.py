@@ -161,6 +161,8 @@ def _typed(text: str, types: Sequence[str]) -> Any:
         return text
     try:
         value = pydantic_core.from_json(text, allow_inf_nan=False)
+        # a number too large for a float is infinity by now, which JSON cannot say
+        json.dumps(value, allow_nan=False)
     except ValueError:
         # models also write Python's words
         value = {"true": True, "false": False, "none": None}.get(text.strip().lower(), text)

@@ -1,5 +1,6 @@
 """A request's body: bytes to a checked request model, or a sentence about what is wrong with it."""
 
+import math
 from typing import Any, TypeVar
 
 import pydantic_core
@@ -30,22 +31,25 @@ def read_body(body: bytes, model: type[_MODEL]) -> _MODEL:
         raise RequestError(f"The body is not valid JSON: {error}.") from None
     if not isinstance(value, dict):
         raise RequestError("The body must be a JSON object.")
-    _check_depth(value)
+    _check_values(value)
     try:
         return model.model_validate(value)
     except ValidationError as error:
         raise _field_error(error) from None
 
 
-def _check_depth(value: object) -> None:
+def _check_values(value: object) -> None:
+    """Raises RequestError for nesting too deep, and for a number that only infinity could stand for."""
     level = [value]
     for _ in range(MAX_DEPTH):
-        level = [
+        inner = [
             child
             for item in level
             for child in (item.values() if isinstance(item, dict) else item if isinstance(item, list) else ())
-            if isinstance(child, dict | list)
         ]
+        if any(isinstance(child, float) and not math.isfinite(child) for child in inner):
+            raise RequestError("The body has a number that is larger than any JSON reader takes.")
+        level = [child for child in inner if isinstance(child, dict | list)]
         if not level:
             return
     raise RequestError(f"The body is nested deeper than {MAX_DEPTH} levels.")

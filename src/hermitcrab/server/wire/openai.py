@@ -64,6 +64,7 @@ def _are_tokens(items: list[Any]) -> bool:
 
 
 Words = Annotated[str | None, BeforeValidator(_text_or_parts)]
+RequiredWords = Annotated[str, BeforeValidator(_text_or_parts)]
 Stops = Annotated[tuple[str, ...], BeforeValidator(_stop_list)]
 Prompts = Annotated[tuple[str | tuple[int, ...], ...], BeforeValidator(_prompt_list)]
 
