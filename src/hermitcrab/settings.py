@@ -376,6 +376,44 @@ class ChatSettings:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class ParitySettings:
+    """All of `hermitcrab parity`."""
+
+    model: ModelSettings = field(default_factory=ModelSettings)
+    url: str | None = _setting(
+        Declaration(
+            "url",
+            Text(),
+            "Address of a running server to check instead; it should have nothing else to do.",
+            default_text="an engine of its own",
+        )
+    )
+    api_key: str | None = _setting(
+        Declaration(
+            "api-key", Text(), "That server's key, if it asks for one.", default_text="none", is_secret=True
+        )
+    )
+    is_quick: bool = _setting(
+        Declaration("quick", Switch(), "Short replies, for a first look.", default_text="false"), False
+    )
+    minutes: float | None = _setting(
+        Declaration(
+            "minutes",
+            RealNumber(0.01, 10_000.0),
+            "How long the random traffic lasts.",
+            unit="min",
+            default_text="as many requests as the other checks make",
+        )
+    )
+    seed: int = _setting(
+        Declaration("seed", WholeNumber(0, (1 << 32) - 1), "What the random traffic follows from."), 1
+    )
+    json_path: str | None = _setting(
+        Declaration("json", Text(), "File to write the receipt to.", default_text="none")
+    )
+
+
 def declarations(group: type) -> tuple[Declaration, ...]:
     """Every setting of a group and the groups in it, in order of declaration."""
     return tuple(declaration for _, declaration in _declared(group))
@@ -446,7 +484,7 @@ def _from_environment(
 def _refuse_misspelt(environment: Mapping[str, str]) -> None:
     known = [
         variable
-        for group in (Settings, ChatSettings)
+        for group in (Settings, ChatSettings, ParitySettings)
         for declaration in declarations(group)
         for variable in declaration.environment
     ]

@@ -14,6 +14,12 @@ _COMMANDS = {
     "serve": ("hermitcrab.cli.serve", "Serve a model over the OpenAI API."),
     "chat": ("hermitcrab.cli.chat", "Talk to a running server in the terminal."),
     "info": ("hermitcrab.cli.info", "Say what a model directory holds."),
+    "parity": (
+        "hermitcrab.cli.parity",
+        "Prove that replies are the same alone, in a crowd, drafted and moved.",
+    ),
+    "replay": ("hermitcrab.cli.replay", "Run the lanes again from a server's trail, and compare."),
+    "simulate": ("hermitcrab.cli.simulate", "Try session lists on a load, with no model and no waiting."),
     "settings": ("hermitcrab.cli.settings_page", "Print every setting as a Markdown page."),
 }
 

@@ -19,17 +19,20 @@ _GROUP = TypeVar("_GROUP")
 
 
 def settings_command(
-    name: str, group: type[_GROUP], run: Callable[[_GROUP], None], help: str
+    name: str, group: type[_GROUP], run: Callable[[_GROUP], int | None], help: str
 ) -> click.Command:
-    """A subcommand that takes a group's settings from flags, environment and --config, and runs with them."""
+    """A subcommand that takes a group's settings from flags, environment and --config, and runs with them.
 
-    def callback(config: Path | None, **given: Any) -> None:
+    What `run` returns is the program's exit status; None is success.
+    """
+
+    def callback(config: Path | None, **given: Any) -> int | None:
         flags = {
             declaration.name: text
             for declaration in declarations(group)
             if (text := _text(given[_parameter(declaration)])) is not None
         }
-        run(read_settings(group, flags, config=config))
+        return run(read_settings(group, flags, config=config))
 
     config = click.Option(
         ["--config"],

@@ -2,7 +2,14 @@
 
 import click
 
-from hermitcrab.settings import ChatSettings, Declaration, Settings, declarations, default_text
+from hermitcrab.settings import (
+    ChatSettings,
+    Declaration,
+    ParitySettings,
+    Settings,
+    declarations,
+    default_text,
+)
 
 _HEAD = """\
 # Settings
@@ -20,7 +27,7 @@ variable that looks like a slip of the pen.
 def settings_page() -> str:
     """The whole page."""
     parts = [_HEAD]
-    for command, group in (("serve", Settings), ("chat", ChatSettings)):
+    for command, group in (("serve", Settings), ("chat", ChatSettings), ("parity", ParitySettings)):
         parts.append(f"\n## `hermitcrab {command}`\n")
         parts.append(
             "\n| Setting | Meaning | Allowed | Default | Environment |\n| --- | --- | --- | --- | --- |\n"

@@ -94,7 +94,7 @@ class Sessions:
 
 @dataclass(frozen=True, slots=True)
 class Cases:
-    """The prompts of a run and its scale: short ones, and `long` ones of up to the sparse-attention boundary."""
+    """The prompts of a run: `short` ones, `long` ones up to the sparse-attention boundary and behind it."""
 
     short: tuple[tuple[int, ...], ...]
     long: tuple[tuple[int, ...], ...]

@@ -21,7 +21,7 @@ _GIT_TIMEOUT_S = 10
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """What ran. `commit` is None outside a checkout; `sources_sha256` is over the package's names and bytes."""
+    """What ran. `commit` is None outside a checkout; `sources_sha256` is of the package's Python files."""
 
     version: str
     commit: str | None

@@ -128,7 +128,8 @@ class Cut:
 class ScriptedDrafts(Relay):
     """Drafts that are right up to a chosen row and wrong from there; each stream goes round the cuts.
 
-    `known` has the reply to every prompt that will be asked. `seen` collects the cuts that came about.
+    `known` has the reply to every prompt that will be asked. `seen` collects the cuts that came about. Its
+    chains are as deep as the widest window, whatever the head behind it can do.
     """
 
     def __init__(
@@ -143,6 +144,10 @@ class ScriptedDrafts(Relay):
         self._prompts: dict[SlotId, list[int]] = {}
         self._turns: dict[SlotId, int] = {}
         self.seen: set[Cut] = set()
+
+    def facts(self) -> Facts:
+        facts = super().facts()
+        return replace(facts, draft_depth=facts.window_rows - 1)
 
     def prefill(self, slot: SlotId, position: int, tokens: Sequence[int]) -> None:
         super().prefill(slot, position, tokens)

@@ -95,7 +95,7 @@ def _cut_windows(
         stand.pairs(replies),
         seconds=stand.clock.now_s() - started_s,
         note=f"{len(cuts)} cuts",
-        missing=f"never came about: {lacking}" if lacking else None,
+        missing=f"{len(lacking)} of {len(cuts)} cuts never came about" if lacking else None,
     )
 
 

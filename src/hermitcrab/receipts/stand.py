@@ -28,13 +28,15 @@ class Watched:
 class Conditions:
     """What a check runs its streams under.
 
-    `slots` are the sessions there are; None: all. `draft_depth` and `grow_tokens` as in `LaneRules`. `wrap`
-    puts a relay before the backend.
+    `slots` are the sessions there are; None: all. `draft_depth` and `grow_tokens` as in `LaneRules`. Every
+    window has the head's drafts, whatever they cost, but where `drafts_by_cost`. `wrap` puts a relay before
+    the backend.
     """
 
     slots: Sequence[SlotId] | None = None
     draft_depth: int | None = None
     grow_tokens: int | None = None
+    drafts_by_cost: bool = False
     wrap: Wrap | None = None
 
 
@@ -61,7 +63,11 @@ class Run:
         if conditions.slots is not None:
             backend = SomeSlots(backend, conditions.slots)
         recorder = Recorder(backend, watched.take_marks)
-        rules = LaneRules(grow_tokens=conditions.grow_tokens, draft_depth=conditions.draft_depth)
+        rules = LaneRules(
+            grow_tokens=conditions.grow_tokens,
+            draft_depth=conditions.draft_depth,
+            drafts_always=not conditions.drafts_by_cost,
+        )
         wrapped = recorder if conditions.wrap is None else conditions.wrap(recorder)
         # the log is for servers: a check brings about waits and moves by the hundred
         self._loop = HostLoop(wrapped, rules, clock, tracers=())

@@ -33,8 +33,9 @@ def traffic(stand: Stand, cases: Cases, sessions: Sessions, weather: Weather) ->
     pool += [cases.grown(place % 2, sampling) for place in range(4) for sampling in (GREEDY, SHORT_LIST)]
     for case in pool:
         stand.alone(case)
-    slots = (*sessions.large_slots, *sessions.ladder_slots, *sessions.middle_slots[:2])
-    run = stand.begin(Conditions(slots=[SlotId(slot) for slot in slots], grow_tokens=8))
+    # few enough that requests wait, and replies that grow get in each other's way
+    slots = (sessions.large_slots[0], *sessions.ladder_slots)
+    run = stand.begin(Conditions(slots=[SlotId(slot) for slot in slots], grow_tokens=8, drafts_by_cost=True))
     started_s = stand.clock.now_s()
     asked = 0
 
