@@ -24,6 +24,7 @@ from hermitcrab.server.routes.models import model_routes
 from hermitcrab.server.routes.page import page_routes
 from hermitcrab.server.routes.responses import response_routes
 from hermitcrab.server.routes.status import status_routes
+from hermitcrab.server.routes.tokens import token_routes
 from hermitcrab.server.text.chat import ChatText
 
 
@@ -39,6 +40,7 @@ def create_app(lanes: Lanes, text: ChatText, options: ServerOptions, clock: Cloc
         model_routes,
         response_routes,
         status_routes,
+        token_routes,
     ):
         app.include_router(routes(desk))
     responses = ResponseCounts()

@@ -73,6 +73,11 @@ class Vocabulary:
             known = self._bytes[token] = self._find_bytes(token)
         return known
 
+    def spelling_of(self, token: int) -> bytes:
+        """UTF-8 bytes that name a token: what it adds to a reply, or a hidden control token's letters."""
+        control = self._controls.get(token)
+        return self.bytes_of(token) if control is None else control.text.encode()
+
     def mark_of(self, token: int) -> str | None:
         """The mark a token stands for, where it is one of the structural tokens."""
         control = self._controls.get(token)

@@ -1,6 +1,7 @@
 """A request's body: bytes to a checked request model, or a sentence about what is wrong with it."""
 
 import math
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import pydantic_core
@@ -36,6 +37,17 @@ def read_body(body: bytes, model: type[_MODEL]) -> _MODEL:
         return model.model_validate(value)
     except ValidationError as error:
         raise _field_error(error) from None
+
+
+def refuse_not_yet(request: RequestModel, not_yet: Mapping[str, tuple[object, ...]]) -> None:
+    """Raises RequestError for a field that asks for something this server does not do yet.
+
+    `not_yet` has such fields by name, each with the values that ask for nothing.
+    """
+    for field, harmless in not_yet.items():
+        value = getattr(request, field)
+        if value is not None and not any(type(value) is type(item) and value == item for item in harmless):
+            raise RequestError(f"{field} is not supported by this server yet; leave it out.", param=field)
 
 
 def _check_values(value: object) -> None:

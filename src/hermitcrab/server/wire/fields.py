@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from hermitcrab.errors import RequestError
-from hermitcrab.server.wire.body import RequestModel
+from hermitcrab.server.wire.body import RequestModel, refuse_not_yet
 
 # refused on every route, each with the values that ask for nothing
 NOT_YET: Mapping[str, tuple[object, ...]] = {
@@ -75,12 +75,7 @@ class GeneratingRequest(RequestModel):
 
     def check(self) -> None:
         """Raises RequestError for a field that asks for something this server does not do yet."""
-        for field, harmless in self.not_yet.items():
-            value = getattr(self, field)
-            if value is not None and not any(
-                type(value) is type(item) and value == item for item in harmless
-            ):
-                raise RequestError(f"{field} is not supported by this server yet; leave it out.", param=field)
+        refuse_not_yet(self, self.not_yet)
 
     @property
     def wants_stream(self) -> bool:
