@@ -271,7 +271,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"container": "x"}, "container"),
     ({"temperature": -1}, "temperature"),
     ({"stop_sequences": [""]}, "stop_sequences"),
-    ({"logit_bias": {"1": 1}}, "logit_bias"),
+    ({"logprobs": True}, "logprobs"),
 ]
 
 

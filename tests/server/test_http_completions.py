@@ -99,7 +99,7 @@ def test_a_prompt_that_is_none_is_refused(served: Served, prompt: object, says: 
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("best_of", 2), ("suffix", "end"), ("logprobs", 0), ("logprobs", 5)]
+    ("field", "value"), [("best_of", 2), ("suffix", "end"), ("thinking_budget", 9), ("top_logprobs", 5)]
 )
 def test_what_is_not_supported_is_refused_by_name(served: Served, field: str, value: object) -> None:
     response = complete(served, "hi", **{field: value})

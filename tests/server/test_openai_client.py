@@ -138,6 +138,46 @@ def test_a_streamed_plain_completion(client: OpenAI) -> None:
     assert "".join(chunk.choices[0].text for chunk in chunks) == "Hello there!"
 
 
+def test_log_probabilities_of_a_chat_whole_and_streamed(client: OpenAI) -> None:
+    whole = client.chat.completions.create(
+        model=MODEL, messages=ASK, reasoning_effort="none", logprobs=True, top_logprobs=2
+    )
+    told = whole.choices[0].logprobs
+    assert told is not None
+    assert told.content is not None
+    assert "".join(row.token for row in told.content) == "Hello there!"
+    assert all(row.bytes == list(row.token.encode()) and len(row.top_logprobs) == 2 for row in told.content)
+    stream = client.chat.completions.create(
+        model=MODEL, messages=ASK, reasoning_effort="none", logprobs=True, top_logprobs=2, stream=True
+    )
+    parts = [chunk.choices[0].logprobs for chunk in stream]
+    streamed = [row for part in parts if part is not None for row in part.content or ()]
+    assert [row.model_dump() for row in streamed] == [row.model_dump() for row in told.content]
+
+
+def test_log_probabilities_of_a_completion(client: OpenAI) -> None:
+    prompt = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+    told = client.completions.create(model=MODEL, prompt=prompt, logprobs=1).choices[0].logprobs
+    assert told is not None
+    assert "".join(told.tokens or ()) == "Hello there!"
+    assert [list(tops) for tops in told.top_logprobs or ()] == [[name] for name in told.tokens or ()]
+
+
+def test_penalties_a_bias_and_a_thinking_budget(client: OpenAI) -> None:
+    reply = client.chat.completions.create(
+        model=MODEL,
+        messages=[{"role": "user", "content": "think"}],
+        presence_penalty=0.1,
+        frequency_penalty=0.1,
+        logit_bias={"7": -50},
+        max_tokens=12,
+        extra_body={"thinking_budget": 3},
+    )
+    assert reply.usage is not None
+    assert reply.usage.completion_tokens_details is not None
+    assert reply.usage.completion_tokens_details.reasoning_tokens == 3
+
+
 def test_the_models_list(client: OpenAI) -> None:
     assert [model.id for model in client.models.list()] == [MODEL]
     assert client.models.retrieve("crab").id == MODEL
@@ -145,8 +185,8 @@ def test_the_models_list(client: OpenAI) -> None:
 
 def test_a_wrong_request_raises_bad_request_with_its_field(client: OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as raised:
-        client.chat.completions.create(model=MODEL, messages=ASK, logprobs=True)
-    assert raised.value.param == "logprobs"
+        client.chat.completions.create(model=MODEL, messages=ASK, top_logprobs=2)
+    assert raised.value.param == "top_logprobs"
 
 
 def test_a_prompt_that_is_too_long_has_the_code_agents_look_for(client: OpenAI) -> None:

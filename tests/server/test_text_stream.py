@@ -42,6 +42,30 @@ def test_streamed_text_is_what_the_library_decodes_whole(
     assert "".join(pieces(text, plain, cuts)) == tokenizer.decode(plain)
 
 
+@settings(deadline=None, max_examples=300)
+@given(
+    said=SMALL_TEXT,
+    stops=st.lists(st.text(alphabet="ab<é", min_size=1, max_size=4), min_size=1, max_size=3),
+    min_tokens=st.integers(0, 12),
+    cut=st.integers(0, 40),
+)
+def test_a_stop_string_counts_from_the_fewest_tokens_on(
+    text: ChatText, said: str, stops: list[str], min_tokens: int, cut: int
+) -> None:
+    ids = text.vocabulary.encode(said)
+    early = len(text.reply_text(()).push(ids[:min_tokens]))
+    ends = [end for end in range(early + 1, len(said) + 1) if said[:end].endswith(tuple(stops))]
+    shown = said
+    if ends:
+        longest = max(len(stop) for stop in stops if said[: ends[0]].endswith(stop))
+        shown = said[: ends[0] - longest]
+    stream = text.reply_text(stops, min_tokens=min_tokens)
+    at = cut % (len(ids) + 1)
+    assert stream.push(ids[:at]) + stream.push(ids[at:]) + stream.finish() == shown
+    watch = TextStopWatch(text.vocabulary, stops, min_tokens=min_tokens)
+    assert any(watch.push(token) for token in ids) == bool(ends)
+
+
 @settings(deadline=None)
 @given(said=SMALL_TEXT, cuts=CUTS)
 def test_no_piece_shows_half_a_character(text: ChatText, said: str, cuts: list[int]) -> None:

@@ -75,7 +75,16 @@ class Prompts:
             self._totals.prompt_tokens += stream.window.rows - start
             stream.tell(Progress.FILLING)
             if stream.window.rows == len(prompt):
-                token = self._backend.draw_first(stream.home, len(prompt), stream.request.sampling)
-                self._rounds.begin(stream, token)
+                self._draw_first(stream)
         except LaneError as error:
             stream.finish(error)
+
+    def _draw_first(self, stream: Stream) -> None:
+        request, position = stream.request, len(stream.request.prompt)
+        token = self._backend.draw_first(stream.home, position, request.sampling, stream.rules.open())
+        logprobs = (
+            ()
+            if request.top_logprobs is None
+            else (self._backend.first_logprobs(stream.home, token, request.top_logprobs),)
+        )
+        self._rounds.begin(stream, token, logprobs)

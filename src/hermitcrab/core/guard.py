@@ -5,6 +5,8 @@ from contextlib import contextmanager
 
 from hermitcrab.core.backend import Backend, DraftRequest, Facts, SlotId, Verified, Window
 from hermitcrab.errors import DeviceFailed, LaneError
+from hermitcrab.sampling.edits import Edits
+from hermitcrab.sampling.logprobs import TokenLogprobs
 from hermitcrab.sampling.params import Sampling
 
 
@@ -21,9 +23,13 @@ class GuardedBackend:
         with _lane_errors("a prompt pass"):
             self._backend.prefill(slot, position, tokens)
 
-    def draw_first(self, slot: SlotId, position: int, sampling: Sampling) -> int:
+    def draw_first(self, slot: SlotId, position: int, sampling: Sampling, edits: Edits | None = None) -> int:
         with _lane_errors("the first draw"):
-            return self._backend.draw_first(slot, position, sampling)
+            return self._backend.draw_first(slot, position, sampling, edits)
+
+    def first_logprobs(self, slot: SlotId, token: int, top: int) -> TokenLogprobs:
+        with _lane_errors("the first draw"):
+            return self._backend.first_logprobs(slot, token, top)
 
     def verify(self, windows: Sequence[Window]) -> list[Verified]:
         with _lane_errors("a round"):
@@ -31,6 +37,9 @@ class GuardedBackend:
         drawn_rows = [len(result.drawn) for result in verified]
         if drawn_rows != [len(window.tokens) for window in windows]:
             raise DeviceFailed(f"a round of {len(windows)} windows came back with {drawn_rows} draws")
+        asked_rows = [0 if window.top_logprobs is None else len(window.tokens) for window in windows]
+        if [len(result.logprobs) for result in verified] != asked_rows:
+            raise DeviceFailed(f"a round of {len(windows)} windows came back without its log probabilities")
         return verified
 
     def keep(self, slot: SlotId, rows: int) -> None:

@@ -64,6 +64,7 @@ class Gate:
             raise RequestError(
                 f"The prompt holds a token id outside 0 to {self._vocab_tokens - 1}.", param="prompt"
             )
+        self._check_tokens(request)
         room_tokens = self.context_tokens - len(request.prompt)
         if room_tokens < 1:
             raise ContextLengthExceeded(prompt_tokens=len(request.prompt), context_tokens=self.context_tokens)
@@ -73,6 +74,20 @@ class Gate:
             max_new_tokens=min(wanted_tokens, room_tokens),
             window_rows=self._window_rows,
         )
+
+    def _check_tokens(self, request: Request) -> None:
+        """Raises RequestError for rules over tokens there are none of, or that leave nothing to draw."""
+        for token, _ in request.penalties.bias:
+            if not 0 <= token < self._vocab_tokens:
+                raise RequestError(
+                    f"logit_bias names token {token}; the ids go from 0 to {self._vocab_tokens - 1}.",
+                    param="logit_bias",
+                )
+        marker = () if request.thinking is None else request.thinking.close_ids
+        if not all(0 <= token < self._vocab_tokens for token in marker):
+            raise RequestError("The mark that closes thinking is no token of this model.")
+        if request.min_tokens and len(request.eos_ids) >= self._vocab_tokens:
+            raise RequestError("min_tokens holds back every token there is.", param="min_tokens")
 
 
 class HostLoop:

@@ -9,6 +9,7 @@ from starlette.types import Receive
 
 from hermitcrab.clock import Clock
 from hermitcrab.core.api import Failed, Finished, FinishReason, Lanes, Request, Tokens
+from hermitcrab.core.thinking import Thinking
 from hermitcrab.errors import UnknownModel
 from hermitcrab.sampling.params import SEED_LIMIT, Sampling
 from hermitcrab.server.feed import OpenReply
@@ -39,11 +40,20 @@ class Desk:
         """A fresh id, and what else every part of a reply repeats."""
         return Heading(f"{prefix}{secrets.token_hex(12)}", self.options.model_id, self.clock.unix_s())
 
-    def submit(self, heading: Heading, wishes: Wishes, prompt: Prompt, *, choices: int = 1) -> OpenReply:
+    def submit(
+        self,
+        heading: Heading,
+        wishes: Wishes,
+        prompt: Prompt,
+        *,
+        choices: int = 1,
+        thinking: Thinking | None = None,
+    ) -> OpenReply:
         """Hand the request to the engine, once for each choice; each has the seed after the one before.
 
         Raises RequestError for a sampling value out of range, and what `Lanes.submit` raises.
         """
+        ends = frozenset() if wishes.ignore_eos else self.text.eos_ids
         sampling = _sampling(wishes, self.text.habits(is_thinking=prompt.is_thinking))
         return OpenReply(
             self.lanes,
@@ -53,8 +63,12 @@ class Desk:
                     prompt=prompt.ids,
                     sampling=dataclasses.replace(sampling, seed=(sampling.seed + choice) % SEED_LIMIT),
                     max_new_tokens=wishes.most_tokens,
-                    eos_ids=frozenset() if wishes.ignore_eos else self.text.eos_ids,
-                    stop_watch=self.text.stop_watch(wishes.stops),
+                    eos_ids=ends | wishes.stop_token_ids,
+                    stop_watch=self.text.stop_watch(wishes.stops, min_tokens=wishes.min_tokens),
+                    min_tokens=wishes.min_tokens,
+                    penalties=wishes.penalties,
+                    thinking=thinking,
+                    top_logprobs=wishes.top_logprobs,
                 )
                 for choice in range(choices)
             ],
@@ -65,7 +79,7 @@ class Desk:
         return EventStream(reply, writers, framing, self.options, self.clock)
 
     async def gather(
-        self, reply: OpenReply, take: Callable[[int, tuple[int, ...]], None], receive: Receive
+        self, reply: OpenReply, take: Callable[[int, Tokens], None], receive: Receive
     ) -> list[Finished]:
         """Pass all of a reply's tokens to `take`, with their choice, and return how each choice ended.
 
@@ -78,15 +92,15 @@ class Desk:
             reply.close()
 
 
-async def _gather(reply: OpenReply, take: Callable[[int, tuple[int, ...]], None]) -> list[Finished]:
+async def _gather(reply: OpenReply, take: Callable[[int, Tokens], None]) -> list[Finished]:
     ends: dict[int, Finished] = {}
     while not reply.has_ended:
         heard = await reply.next()
         if heard is None:
             continue
         match heard.event:
-            case Tokens(ids):
-                take(heard.choice, ids)
+            case Tokens() as told:
+                take(heard.choice, told)
             case Finished(reason=FinishReason.CANCELLED):
                 raise cut_off()
             case Finished() as finished:

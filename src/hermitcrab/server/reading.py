@@ -23,10 +23,11 @@ class ReplyReader:
         *,
         stops: Iterable[str],
         is_thinking: bool,
+        min_tokens: int = 0,
         parameters: Mapping[str, Mapping[str, Any]],
     ) -> None:
         self._vocabulary = text.vocabulary
-        self._stream = text.reply_text(tuple(stops))
+        self._stream = text.reply_text(tuple(stops), min_tokens=min_tokens)
         self._thinking = ThinkingSplit(is_open=is_thinking)
         self._calls = ToolCallSplit(parameters)
         self._is_thinking = is_thinking

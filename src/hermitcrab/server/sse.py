@@ -51,7 +51,7 @@ class ChunkWriter(Protocol):
         """Chunks that come before any token."""
         ...
 
-    def tokens(self, ids: tuple[int, ...]) -> Iterable[Chunk]:
+    def tokens(self, told: Tokens) -> Iterable[Chunk]:
         """Chunks for reply tokens."""
         ...
 
@@ -144,8 +144,8 @@ class EventStream(Response):
         match heard.event:
             case Progressed():
                 return ()
-            case Tokens(ids):
-                return writer.tokens(ids)
+            case Tokens() as told:
+                return writer.tokens(told)
             case Finished(reason=FinishReason.CANCELLED):
                 return self._failure(writer, cut_off())
             case Finished() as finished:

@@ -11,8 +11,9 @@ from typing import Any
 
 from starlette.types import Receive
 
-from hermitcrab.core.api import Finished
+from hermitcrab.core.api import Finished, Tokens
 from hermitcrab.errors import RequestError
+from hermitcrab.sampling.logprobs import TokenLogprobs
 from hermitcrab.server.conversation import template_messages, template_tools
 from hermitcrab.server.desk import Desk
 from hermitcrab.server.feed import OpenReply
@@ -36,12 +37,16 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class WholeReply:
-    """One choice, whole: its pieces in order, what their reader found, and how it ended."""
+    """One choice, whole: its pieces in order, what their reader found, and how it ended.
+
+    `logprobs` has an item for each token where they were asked for.
+    """
 
     pieces: Sequence[Piece]
     reader: ReplyReader
     finished: Finished
     seed: int
+    logprobs: tuple[TokenLogprobs, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +66,18 @@ class OpenTurn:
     async def whole(self, desk: Desk, receive: Receive) -> list[WholeReply]:
         """Wait for all choices. Raises what `Desk.gather` raises."""
         pieces: list[list[Piece]] = [[] for _ in self.readers]
+        logprobs: list[list[TokenLogprobs]] = [[] for _ in self.readers]
 
-        def take(choice: int, ids: tuple[int, ...]) -> None:
-            pieces[choice] += self.readers[choice].push(ids)
+        def take(choice: int, told: Tokens) -> None:
+            pieces[choice] += self.readers[choice].push(told.ids)
+            logprobs[choice] += told.logprobs
 
         ends = await desk.gather(self.reply, take, receive)
         return [
-            WholeReply([*read, *reader.finish()], reader, finished, seed)
-            for read, reader, finished, seed in zip(pieces, self.readers, ends, self.seeds, strict=True)
+            WholeReply([*read, *reader.finish()], reader, finished, seed, tuple(rows))
+            for read, reader, finished, seed, rows in zip(
+                pieces, self.readers, ends, self.seeds, logprobs, strict=True
+            )
         ]
 
 
@@ -83,10 +92,17 @@ async def open_turn(desk: Desk, heading: Heading, turn: Turn) -> OpenTurn:
     prompt = await turn_prompt(desk, turn)
     parameters = {tool.function.name: tool.function.parameters or {} for tool in turn.tools}
     readers = [
-        ReplyReader(desk.text, stops=turn.wishes.stops, is_thinking=prompt.is_thinking, parameters=parameters)
+        ReplyReader(
+            desk.text,
+            stops=turn.wishes.stops,
+            is_thinking=prompt.is_thinking,
+            min_tokens=turn.wishes.min_tokens,
+            parameters=parameters,
+        )
         for _ in range(turn.choices)
     ]
-    reply = desk.submit(heading, turn.wishes, prompt, choices=turn.choices)
+    thinking = desk.text.thinking_rules(is_open=prompt.is_thinking, budget_tokens=turn.wishes.thinking_budget)
+    reply = desk.submit(heading, turn.wishes, prompt, choices=turn.choices, thinking=thinking)
     return OpenTurn(heading, prompt, reply, readers)
 
 

@@ -6,16 +6,19 @@ from collections.abc import Iterable
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
-from hermitcrab.core.api import Finished
+from hermitcrab.core.api import Finished, Tokens
 from hermitcrab.errors import HermitcrabError
+from hermitcrab.sampling.logprobs import TokenLogprobs
 from hermitcrab.server.desk import Desk
 from hermitcrab.server.errors import error_body
 from hermitcrab.server.sse import COMPLETIONS, Chunk
 from hermitcrab.server.text.chat import Prompt
 from hermitcrab.server.text.marks import spelled
 from hermitcrab.server.text.stream import TextStream
+from hermitcrab.server.text.vocabulary import Vocabulary
 from hermitcrab.server.wire.body import read_body
 from hermitcrab.server.wire.openai import CompletionRequest
+from hermitcrab.server.wire.openai_logprobs import TextLogprobs
 from hermitcrab.server.wire.openai_replies import (
     Heading,
     Tally,
@@ -41,23 +44,32 @@ def completion_routes(desk: Desk) -> APIRouter:
         prompt = await asyncio.to_thread(_prompt, desk, asked.only_prompt)
         heading = desk.heading("cmpl-")
         echo = _echo(desk, asked, prompt)
-        texts = [desk.text.reply_text(asked.stop) for _ in range(asked.choices)]
         wishes = asked.wishes(stops=asked.stop, most_tokens=asked.max_tokens)
+        texts = [desk.text.reply_text(asked.stop, min_tokens=wishes.min_tokens) for _ in range(asked.choices)]
         reply = desk.submit(heading, wishes, prompt, choices=asked.choices)
         seeds = [request.sampling.seed for request in reply.requests]
         tally = Tally(asked.choices, counts_reasoning=False)
         if asked.wants_stream:
             writers = [
                 TextWriter(
-                    heading, text, tally, choice=choice, seed=seed, echo=echo, wants_usage=asked.wants_usage
+                    heading,
+                    text,
+                    tally,
+                    desk.text.vocabulary,
+                    choice=choice,
+                    seed=seed,
+                    echo=echo,
+                    wants_usage=asked.wants_usage,
                 )
                 for choice, (text, seed) in enumerate(zip(texts, seeds, strict=True))
             ]
             return desk.stream(reply, writers, COMPLETIONS)
         written = [[echo] for _ in texts]
+        logprobs: list[list[TokenLogprobs]] = [[] for _ in texts]
 
-        def take(choice: int, ids: tuple[int, ...]) -> None:
-            written[choice].append(texts[choice].push(ids))
+        def take(choice: int, told: Tokens) -> None:
+            written[choice].append(texts[choice].push(told.ids))
+            logprobs[choice] += told.logprobs
 
         ends = await desk.gather(reply, take, request.receive)
         for finished in ends:
@@ -67,6 +79,7 @@ def completion_routes(desk: Desk) -> APIRouter:
                 choice,
                 spelled("".join(written[choice]) + texts[choice].finish()),
                 finish_word(finished.reason),
+                None if asked.logprobs is None else TextLogprobs(desk.text.vocabulary).body(logprobs[choice]),
             )
             for choice, finished in enumerate(ends)
         ]
@@ -86,6 +99,7 @@ class TextWriter:
         heading: Heading,
         text: TextStream,
         tally: Tally,
+        vocabulary: Vocabulary,
         *,
         choice: int,
         seed: int,
@@ -95,6 +109,7 @@ class TextWriter:
         self._heading = heading
         self._text = text
         self._tally = tally
+        self._logprobs = TextLogprobs(vocabulary)
         self._choice = choice
         self._seed = seed
         self._echo = echo
@@ -104,9 +119,13 @@ class TextWriter:
         """The prompt, where it is to be repeated."""
         return self._chunks(self._echo)
 
-    def tokens(self, ids: tuple[int, ...]) -> Iterable[Chunk]:
-        """A chunk for what the tokens make certain."""
-        return self._chunks(self._text.push(ids))
+    def tokens(self, told: Tokens) -> Iterable[Chunk]:
+        """A chunk for what the tokens make certain, with their log probabilities, which come at once."""
+        text = self._text.push(told.ids)
+        if not told.logprobs:
+            return self._chunks(text)
+        logprobs = self._logprobs.body(told.logprobs)
+        return [text_chunk(self._heading, self._choice, spelled(text), logprobs=logprobs)]
 
     def close(self, finished: Finished) -> Iterable[Chunk]:
         """What was held back with the finish reason and the extension block; usage if it was asked for."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
-from hermitcrab.core.api import Finished
+from hermitcrab.core.api import Finished, Tokens
 from hermitcrab.errors import HermitcrabError
 from hermitcrab.server.desk import Desk
 from hermitcrab.server.errors import Dialect, error_body
@@ -84,9 +84,9 @@ class MessageWriter:
         usage = message_usage(input_tokens=self._prompt_tokens, output_tokens=0)
         return ({"type": "message_start", "message": message_body(self._heading, (), not_stopped(), usage)},)
 
-    def tokens(self, ids: tuple[int, ...]) -> Iterable[Chunk]:
+    def tokens(self, told: Tokens) -> Iterable[Chunk]:
         """Events for what the tokens make certain."""
-        return self._blocks.push(self._reader.push(ids))
+        return self._blocks.push(self._reader.push(told.ids))
 
     def close(self, finished: Finished) -> Iterable[Chunk]:
         """What was held back, and why the message ends, with its usage and the extension block."""

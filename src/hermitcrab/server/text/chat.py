@@ -4,11 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hermitcrab.core.thinking import Thinking
 from hermitcrab.errors import RequestError
-from hermitcrab.server.text.marks import MARKS, THINK_CLOSE, THINK_OPEN, spelled
+from hermitcrab.server.text.marks import MARKS, SPELLINGS, THINK_CLOSE, THINK_OPEN, spelled
 from hermitcrab.server.text.stream import TextStopWatch, TextStream
 from hermitcrab.server.text.template import ChatTemplate
 from hermitcrab.server.text.vocabulary import Vocabulary
+
+# what the family's templates put between a thinking block and the answer
+_AFTER_THINKING = "\n\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +74,30 @@ class ChatText:
         stream = TextStream(self.vocabulary)
         return spelled(stream.push(ids) + stream.finish())
 
-    def reply_text(self, stops: Sequence[str]) -> TextStream:
+    def reply_text(self, stops: Sequence[str], *, min_tokens: int = 0) -> TextStream:
         """A fresh stream for one reply's text."""
-        return TextStream(self.vocabulary, _with_marks(stops))
+        return TextStream(self.vocabulary, _with_marks(stops), min_tokens=min_tokens)
 
-    def stop_watch(self, stops: Sequence[str]) -> TextStopWatch | None:
+    def stop_watch(self, stops: Sequence[str], *, min_tokens: int = 0) -> TextStopWatch | None:
         """What tells the engine that a stop string is complete; None where there is nothing to watch for."""
-        return TextStopWatch(self.vocabulary, _with_marks(stops)) if stops else None
+        return TextStopWatch(self.vocabulary, _with_marks(stops), min_tokens=min_tokens) if stops else None
+
+    def thinking_rules(self, *, is_open: bool, budget_tokens: int | None) -> Thinking | None:
+        """How a reply's thinking is marked and bounded; None for a model without marks.
+
+        Raises RequestError for a budget of a model without marks.
+        """
+        close_id = self.vocabulary.id_of(SPELLINGS[THINK_CLOSE])
+        if close_id is None:
+            if budget_tokens is not None:
+                raise RequestError("This model does not mark its thinking.", param="thinking_budget")
+            return None
+        return Thinking(
+            is_open,
+            open_id=self.vocabulary.id_of(SPELLINGS[THINK_OPEN]),
+            close_ids=(close_id, *self.vocabulary.encode(_AFTER_THINKING)),
+            budget_tokens=budget_tokens,
+        )
 
     def effort(self, asked: str) -> str | None:
         """The level of thinking the template knows nearest to `asked`; None if it knows none.

@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator, Field
 
 from hermitcrab.errors import RequestError
+from hermitcrab.sampling.params import NO_PENALTIES, Penalties
 from hermitcrab.server.wire.body import RequestModel, refuse_not_yet
 
 # refused on every route, each with the values that ask for nothing
@@ -12,20 +15,48 @@ NOT_YET: Mapping[str, tuple[object, ...]] = {
     "logprobs": (False,),
     "top_logprobs": (0,),
     "prompt_logprobs": (),
-    "presence_penalty": (0, 0.0),
-    "frequency_penalty": (0, 0.0),
-    "repetition_penalty": (1, 1.0),
-    "logit_bias": ({},),
     "response_format": ({"type": "text"},),
     "structured_outputs": (),
     "guided_json": (),
     "guided_regex": (),
     "guided_choice": (),
     "guided_grammar": (),
-    "min_tokens": (0,),
-    "stop_token_ids": ([],),
-    "thinking_budget": (0,),
 }
+
+MAX_STOP_TOKENS = 64
+MAX_BIASES = 1024
+
+
+def _token_ids(value: Any) -> Any:
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(type(item) is int and item >= 0 for item in value):
+        raise ValueError("must be a list of token ids")
+    if len(value) > MAX_STOP_TOKENS:
+        raise ValueError(f"may hold {MAX_STOP_TOKENS} ids at most")
+    return tuple(value)
+
+
+def _biases(value: Any) -> Any:
+    """JSON keys are strings: token ids in digits."""
+    if value is None:
+        return None
+    if not isinstance(value, dict) or not all(_is_id(key) for key in value):
+        raise ValueError("must be an object whose keys are token ids")
+    if len(value) > MAX_BIASES:
+        raise ValueError(f"may hold {MAX_BIASES} tokens at most")
+    if not all(type(bias) in (int, float) for bias in value.values()):
+        raise ValueError("each bias must be a number")
+    return {int(key): bias for key, bias in value.items()}
+
+
+def _is_id(key: str) -> bool:
+    # one spelling each, so that no token is named twice
+    return key.isascii() and key.isdigit() and len(key) < 10 and key == str(int(key))
+
+
+TokenIds = Annotated[tuple[int, ...] | None, BeforeValidator(_token_ids)]
+Biases = Annotated[dict[int, float] | None, BeforeValidator(_biases)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +71,11 @@ class Wishes:
     top_k: int | None
     min_p: float | None
     seed: int | None
+    stop_token_ids: frozenset[int] = frozenset()
+    min_tokens: int = 0
+    penalties: Penalties = NO_PENALTIES
+    thinking_budget: int | None = None
+    top_logprobs: int | None = None
 
 
 class GeneratingRequest(RequestModel):
@@ -55,23 +91,23 @@ class GeneratingRequest(RequestModel):
     top_k: int | None = None
     min_p: float | None = None
     ignore_eos: bool | None = None
+    stop_token_ids: TokenIds = None
+    min_tokens: Annotated[int | None, Field(ge=0)] = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: Biases = None
+    thinking_budget: Annotated[int | None, Field(ge=0)] = None
 
     logprobs: Any = None
     top_logprobs: Any = None
     prompt_logprobs: Any = None
-    presence_penalty: Any = None
-    frequency_penalty: Any = None
-    repetition_penalty: Any = None
-    logit_bias: Any = None
     response_format: Any = None
     structured_outputs: Any = None
     guided_json: Any = None
     guided_regex: Any = None
     guided_choice: Any = None
     guided_grammar: Any = None
-    min_tokens: Any = None
-    stop_token_ids: Any = None
-    thinking_budget: Any = None
 
     def check(self) -> None:
         """Raises RequestError for a field that asks for something this server does not do yet."""
@@ -82,7 +118,14 @@ class GeneratingRequest(RequestModel):
         return bool(self.stream)
 
     def wishes(self, *, stops: tuple[str, ...], most_tokens: int | None) -> Wishes:
-        """The request's wishes; stop strings and the length limit have another name in each dialect."""
+        """The request's wishes; stop strings and the length limit have another name in each dialect.
+
+        Raises RequestError for a penalty out of range, and for fewest tokens above the most.
+        """
+        if most_tokens is not None and (self.min_tokens or 0) > most_tokens:
+            raise RequestError(
+                f"min_tokens is {self.min_tokens} and the most tokens are {most_tokens}.", param="min_tokens"
+            )
         return Wishes(
             stops=stops,
             most_tokens=most_tokens,
@@ -92,7 +135,22 @@ class GeneratingRequest(RequestModel):
             top_k=self.top_k,
             min_p=self.min_p,
             seed=self.seed,
+            stop_token_ids=frozenset(self.stop_token_ids or ()),
+            min_tokens=self.min_tokens or 0,
+            penalties=Penalties(
+                presence=self.presence_penalty or 0.0,
+                frequency=self.frequency_penalty or 0.0,
+                repetition=1.0 if self.repetition_penalty is None else self.repetition_penalty,
+                bias=tuple(sorted((self.logit_bias or {}).items())),
+            ),
+            thinking_budget=self.thinking_budget,
+            top_logprobs=self.alternatives,
         )
+
+    @property
+    def alternatives(self) -> int | None:
+        """How many tokens to show beside each reply token, with log probabilities; None for none at all."""
+        return None
 
 
 def check_count(field: str, value: int | None, *, most: int | None = None) -> None:

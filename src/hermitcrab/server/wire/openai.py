@@ -14,6 +14,7 @@ from hermitcrab.server.wire.fields import NOT_YET, GeneratingRequest, check_coun
 
 MAX_CHOICES = 128
 MAX_STOPS = 16
+MAX_ALTERNATIVES = 20
 MAX_STOP_CHARACTERS = 1024
 
 
@@ -66,7 +67,10 @@ def _are_tokens(items: list[Any]) -> bool:
 Words = Annotated[str | None, BeforeValidator(_text_or_parts)]
 RequiredWords = Annotated[str, BeforeValidator(_text_or_parts)]
 Stops = Annotated[tuple[str, ...], BeforeValidator(_stop_list)]
+Alternatives = Annotated[int | None, Field(ge=0, le=MAX_ALTERNATIVES)]
 Prompts = Annotated[tuple[str | tuple[int, ...], ...], BeforeValidator(_prompt_list)]
+
+_LOGPROB_FIELDS = frozenset({"logprobs", "top_logprobs"})
 
 
 class StreamOptions(RequestModel):
@@ -119,7 +123,10 @@ class OfferedTool(RequestModel):
 class OpenAiRequest(GeneratingRequest):
     """What chat and plain completions have in common."""
 
-    not_yet: ClassVar[Mapping[str, tuple[object, ...]]] = {**NOT_YET, "best_of": (1,)}
+    not_yet: ClassVar[Mapping[str, tuple[object, ...]]] = {
+        **{field: harmless for field, harmless in NOT_YET.items() if field not in _LOGPROB_FIELDS},
+        "best_of": (1,),
+    }
 
     stream_options: StreamOptions | None = None
     max_tokens: int | None = None
@@ -166,6 +173,8 @@ class ChatRequest(OpenAiRequest):
     chat_template_kwargs: dict[str, Any] | None = None
     reasoning_effort: str | None = None
     enable_thinking: bool | None = None
+    logprobs: bool | None = None
+    top_logprobs: Alternatives = None
 
     functions: Any = None
     function_call: Any = None
@@ -182,12 +191,19 @@ class ChatRequest(OpenAiRequest):
                 f"max_tokens is {self.max_tokens} and max_completion_tokens is {most}; send one of them.",
                 param="max_tokens",
             )
+        if self.top_logprobs and not self.logprobs:
+            raise RequestError("top_logprobs needs logprobs: true.", param="top_logprobs")
         check_names([tool.function.name for tool in self.tools or ()])
 
     @property
     def most_tokens(self) -> int | None:
         """The reply's length limit under either of its names."""
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+
+    @property
+    def alternatives(self) -> int | None:
+        """How many tokens to show beside each reply token, with log probabilities; None for none at all."""
+        return (self.top_logprobs or 0) if self.logprobs else None
 
     @property
     def usable_tools(self) -> list[OfferedTool]:
@@ -198,12 +214,32 @@ class ChatRequest(OpenAiRequest):
 class CompletionRequest(OpenAiRequest):
     """POST /v1/completions."""
 
-    not_yet: ClassVar[Mapping[str, tuple[object, ...]]] = {**OpenAiRequest.not_yet, "suffix": ("",)}
+    not_yet: ClassVar[Mapping[str, tuple[object, ...]]] = {
+        **OpenAiRequest.not_yet,
+        "suffix": ("",),
+        "top_logprobs": (0,),
+        "thinking_budget": (),
+    }
 
     prompt: Prompts
     echo: bool | None = None
+    logprobs: Alternatives = None
 
     suffix: Any = None
+
+    def check(self) -> None:
+        """Raises RequestError for what this server does not do yet."""
+        super().check()
+        if self.echo and self.logprobs is not None:
+            raise RequestError(
+                "logprobs of an echoed prompt are not supported by this server yet; leave one of both out.",
+                param="logprobs",
+            )
+
+    @property
+    def alternatives(self) -> int | None:
+        """How many tokens to show beside each reply token, with log probabilities; None for none at all."""
+        return self.logprobs
 
     @property
     def only_prompt(self) -> str | tuple[int, ...]:

@@ -122,27 +122,43 @@ def whole_reply(
     return {**body, "choices": told}
 
 
-def chat_choice(choice: int, message: dict[str, Any], finish: str) -> dict[str, Any]:
+def chat_choice(
+    choice: int, message: dict[str, Any], finish: str, logprobs: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """One choice of a whole chat reply."""
-    return {"index": choice, "message": message, "logprobs": None, "finish_reason": finish}
+    return {"index": choice, "message": message, "logprobs": logprobs, "finish_reason": finish}
 
 
 def chat_chunk(
-    heading: Heading, choice: int, delta: dict[str, Any], finish: str | None = None
+    heading: Heading,
+    choice: int,
+    delta: dict[str, Any],
+    finish: str | None = None,
+    *,
+    logprobs: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """One chunk of a chat stream."""
-    part = {"index": choice, "delta": delta, "logprobs": None, "finish_reason": finish}
+    part = {"index": choice, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
     return {**_head(heading, "chat.completion.chunk"), "choices": [part]}
 
 
-def text_choice(choice: int, text: str, finish: str | None) -> dict[str, Any]:
+def text_choice(
+    choice: int, text: str, finish: str | None, logprobs: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """One choice of a plain reply, or a part of one."""
-    return {"index": choice, "text": text, "logprobs": None, "finish_reason": finish}
+    return {"index": choice, "text": text, "logprobs": logprobs, "finish_reason": finish}
 
 
-def text_chunk(heading: Heading, choice: int, text: str, finish: str | None = None) -> dict[str, Any]:
+def text_chunk(
+    heading: Heading,
+    choice: int,
+    text: str,
+    finish: str | None = None,
+    *,
+    logprobs: dict[str, Any] | None = None,
+) -> dict[str, Any]:
     """One chunk of a plain stream."""
-    return {**_head(heading, "text_completion"), "choices": [text_choice(choice, text, finish)]}
+    return {**_head(heading, "text_completion"), "choices": [text_choice(choice, text, finish, logprobs)]}
 
 
 def usage_chunk(heading: Heading, kind: str, usage: dict[str, Any]) -> dict[str, Any]:
