@@ -10,6 +10,8 @@ from hermitcrab.core.lanes import LaneRules
 from hermitcrab.core.loop import HostLoop
 from hermitcrab.engine.build import build_backend
 from hermitcrab.models.qwen4_exp.checkpoint import Checkpoint
+from hermitcrab.sampling.edits import Edits
+from hermitcrab.sampling.logprobs import TokenLogprobs
 from hermitcrab.sampling.params import Sampling
 
 GREEDY = Sampling()
@@ -74,9 +76,13 @@ class DraftWatch:
         """Passed on."""
         self._backend.prefill(slot, position, tokens)
 
-    def draw_first(self, slot: SlotId, position: int, sampling: Sampling) -> int:
+    def draw_first(self, slot: SlotId, position: int, sampling: Sampling, edits: Edits | None = None) -> int:
         """Passed on."""
-        return self._backend.draw_first(slot, position, sampling)
+        return self._backend.draw_first(slot, position, sampling, edits)
+
+    def first_logprobs(self, slot: SlotId, token: int, top: int) -> TokenLogprobs:
+        """Passed on."""
+        return self._backend.first_logprobs(slot, token, top)
 
     def verify(self, windows: Sequence[Window]) -> list[Verified]:
         """Passed on; then counted."""
