@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from lane_bench import GREEDY, SAMPLED, VOCAB_TOKENS, Bench, ask, sized, solo, unsized
 from table_grammar import TableGrammar, is_pairs, pairs
@@ -134,6 +134,7 @@ PENALTIES = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(
     penalties=PENALTIES,
     min_tokens=st.integers(0, 40),

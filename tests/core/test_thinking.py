@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermitcrab.core.thinking import LOOP_PERIOD_TOKENS, LOOP_TOKENS, Thinking, ThinkingState, at_start
@@ -93,6 +93,7 @@ def has_cycle(tokens: Sequence[int]) -> bool:
     )
 
 
+@settings(deadline=None)
 @given(
     head=st.lists(st.integers(0, 2), max_size=12),
     cycle=st.lists(st.integers(0, 2), min_size=1, max_size=LOOP_PERIOD_TOKENS + 2),

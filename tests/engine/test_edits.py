@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermitcrab.engine.draws import draw_rows
@@ -49,6 +49,7 @@ SAMPLINGS = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(ROWS, EDITS)
 def test_an_edited_row_has_the_plain_rules_bits(row: np.ndarray, edits: Edits) -> None:
     before = row.copy()
@@ -56,6 +57,7 @@ def test_an_edited_row_has_the_plain_rules_bits(row: np.ndarray, edits: Edits) -
     assert np.array_equal(row, before)
 
 
+@settings(deadline=None)
 @given(ROWS, st.lists(st.none() | EDITS, min_size=1, max_size=4), SAMPLINGS)
 def test_edited_rows_are_drawn_by_the_plain_rule_whatever_rides_along(
     row: np.ndarray, edits: list[Edits | None], sampling: Sampling
@@ -96,6 +98,7 @@ def test_a_forced_token_is_taken_from_a_row_that_is_one() -> None:
         draw_rows(torch.tensor([[0.0, torch.nan]]), [3], [Sampling()], forced)
 
 
+@settings(deadline=None)
 @given(ROWS, TOKENS, st.integers(0, 30))
 def test_log_probabilities_equal_the_plain_ones(row: np.ndarray, token: int, top: int) -> None:
     told, plain = row_logprobs(row, token, top=top), token_logprobs(row.tolist(), token, top=top)
@@ -106,6 +109,7 @@ def test_log_probabilities_equal_the_plain_ones(row: np.ndarray, token: int, top
     )
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**31), st.integers(0, 2**31))
 def test_log_probabilities_are_a_function_of_their_row(seed: int, other_seed: int) -> None:
     row = torch.randn(1, 257, generator=torch.Generator().manual_seed(seed))

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermitcrab.errors import DeviceFailed, RequestError
@@ -73,12 +73,14 @@ def test_edits_that_leave_nothing_and_logits_that_are_none_are_refused() -> None
         draw([1.0, math.nan], 7, GREEDY, Edits(forced=0))
 
 
+@settings(deadline=None)
 @given(st.sets(TOKENS), st.sets(TOKENS))
 def test_a_mask_has_the_tokens_it_was_made_of_but_those_taken_out(kept: set[int], out: set[int]) -> None:
     mask = without(mask_of(kept, vocab_tokens=12), out | {99})
     assert {token for token in range(40) if is_in(mask, token)} == kept - out
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.integers(-40, 40), min_size=12, max_size=12),
     st.dictionaries(TOKENS, st.integers(1, 5)),
