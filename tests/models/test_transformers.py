@@ -169,6 +169,15 @@ def test_other_branches_of_the_configuration_agree(tmp_path: Path, overrides: di
     assert furthest(rows, oracle.whole(tokens)) < FLOAT32_LOGITS
 
 
+def test_a_text_of_more_blocks_than_the_indexer_scores_at_once_agrees(default_pair: Pair) -> None:
+    """Block 256 begins at token 1024; every row but the first few selects among all that are finished."""
+    checkpoint, oracle = default_pair
+    tokens = text_with_resets(1045, seed=13, resets=(500, 1030))
+    engine = Engine(checkpoint, session_rows=(1100,))
+    rows = torch.cat((engine.prompt(tokens[:1020]), engine.decode(tokens[1020:])))
+    assert furthest(rows, oracle.whole(tokens)) < FLOAT32_LOGITS
+
+
 def test_bfloat16_agrees_on_average_below_the_budget(pair: Pair) -> None:
     checkpoint, oracle = pair
     tokens = text_with_resets(BELOW_BUDGET, seed=1, resets=[7])
