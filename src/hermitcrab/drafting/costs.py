@@ -8,6 +8,9 @@ from math import log
 # the median of so many: a busy moment of the machine does not count, a longer context soon does
 _SAMPLES = 9
 
+# a median that has moved by less is as good as the old one, and leaves what was worked out from it standing
+_STILL = 0.01
+
 # before anything is measured: a row's share of a forward of one row, a draft's share of the same. Both are
 # on the low side, so that drafts get a try; measured costs take over with the first rounds
 _ROW_SHARE = 0.1
@@ -26,6 +29,8 @@ class CostTable:
         # by streams: counts that are measured, ascending, and their seconds
         self._counts: dict[int, list[int]] = {}
         self._known: dict[tuple[int, int], float] = {}
+        # estimates of other cells, until a known one changes: a round asks for dozens
+        self._estimates: dict[tuple[int, int], float] = {}
 
     @property
     def is_empty(self) -> bool:
@@ -42,13 +47,20 @@ class CostTable:
             counts = self._counts.setdefault(streams, [])
             counts.insert(bisect_left(counts, count), count)
         samples.append(seconds)
-        self._known[cell] = sorted(samples)[(len(samples) - 1) // 2]
+        middle = sorted(samples)[(len(samples) - 1) // 2]
+        if abs(middle - self._known.get(cell, 0.0)) > _STILL * middle:
+            self._known[cell] = middle
+            self._estimates.clear()
 
     def estimate(self, count: int, streams: int) -> float:
         """Seconds that a cell takes; from the nearest measured cells where it has not been measured."""
-        known = self._known.get((count, streams))
-        if known is not None:
-            return known
+        cell = (count, streams)
+        known = self._known.get(cell) or self._estimates.get(cell)
+        if known is None:
+            known = self._estimates[cell] = self._work_out(count, streams)
+        return known
+
+    def _work_out(self, count: int, streams: int) -> float:
         if not self._known:
             return self._shape(count, streams)
         nearest = min(self._counts, key=lambda other: (abs(log(other / streams)), other))

@@ -1,5 +1,7 @@
 """How often drafts land, by their place in the window: what the next window may expect of them."""
 
+from collections.abc import Iterator
+
 # a rate moves this far towards the newest outcome once it has settled
 _WEIGHT = 1 / 16
 
@@ -21,6 +23,8 @@ class LandingRates:
         self._prior = prior
         self._rates = [prior] * most_drafts
         self._outcomes = [0] * most_drafts
+        # worked out once for many rounds without drafts
+        self._gains: tuple[float, ...] | None = None
 
     def inherit(self) -> "LandingRates":
         """Rates that start from these and soon forget them."""
@@ -31,16 +35,13 @@ class LandingRates:
 
     def gains(self, drafts: int) -> tuple[float, ...]:
         """Tokens that each of the first `drafts` drafts adds: the chance that it and all before it land."""
-        gains: list[float] = []
-        rate, chance = self._prior, 1.0
-        for known, outcomes in zip(self._rates[:drafts], self._outcomes, strict=False):
-            rate = known if outcomes else rate
-            chance *= rate
-            gains.append(chance)
-        return tuple(gains)
+        if self._gains is None:
+            self._gains = tuple(self._work_out())
+        return self._gains[:drafts]
 
     def observe(self, *, drafted: int, landed: int) -> None:
         """A window had `drafted` drafts, of which the first `landed` landed."""
+        self._gains = None
         for place in range(min(landed + 1, drafted)):
             self._outcomes[place] += 1
             weight = max(_WEIGHT, 1 / (1 + _INHERITED_OUTCOMES + self._outcomes[place]))
@@ -49,3 +50,10 @@ class LandingRates:
         if 0 < landed == drafted and untried < len(self._rates) and self._outcomes[untried]:
             before = self._rates[untried - 1]
             self._rates[untried] += _DRIFT * max(0.0, before - self._rates[untried])
+
+    def _work_out(self) -> Iterator[float]:
+        rate, chance = self._prior, 1.0
+        for known, outcomes in zip(self._rates, self._outcomes, strict=True):
+            rate = known if outcomes else rate
+            chance *= rate
+            yield chance

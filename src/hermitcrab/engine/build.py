@@ -17,8 +17,11 @@ from hermitcrab.weights.table import RESIDENT_BYTES
 # rows of one round: as many sessions may exist, since each needs a row of its own
 ROW_LIMIT = 64
 
-# deeper chains of the head land too rarely to pay for their steps
-DEFAULT_DRAFT_DEPTH = 3
+# rows of a window at most: a copy of the context may be so long; how long it is follows from what rounds cost
+WINDOW_ROWS = 16
+
+# the deepest chain of the head: each draft of it is a step of its own, and the chance that all land falls
+HEAD_DEPTH = 7
 
 # long enough that a pass is not all overhead, short enough that running replies go on in between
 PROMPT_PASS_ROWS = 4 * CHUNK_ROWS
@@ -41,6 +44,11 @@ def session_cost(config: ModelConfig, dtype: str) -> Callable[[int], int]:
     return lambda rows: session_bytes(config, rows, _DTYPES[dtype])
 
 
+def window_rows(draft_depth: int | None) -> int:
+    """The widest window where `draft_depth` drafts are allowed; None sets no limit but the engine's own."""
+    return WINDOW_ROWS if draft_depth is None else 1 + draft_depth
+
+
 def build_backend(
     checkpoint: Checkpoint,
     *,
@@ -52,21 +60,20 @@ def build_backend(
 ) -> TorchBackend:
     """Put the model and its sessions in memory.
 
-    `draft_depth` None means as deep as is worth it; without a draft head it is 0. `threads` None means one
-    for a small model, else torch's own choice. `measures` None means all of them, with the fastest products
-    that this machine passes the proof of.
+    `draft_depth` is the most drafts of a window, None for as many as can be worth it; a model without a draft
+    head has copies of the context only. `threads` None means one for a small model, else torch's own choice.
+    `measures` None means all of them, with the fastest products that this machine passes the proof of.
     """
     torch.set_num_threads(threads or _default_threads(checkpoint))
     if measures is None:
         # the proof holds for the number of threads it ran with
         measures = Measures(products=choose_path(_DTYPES[dtype]))
     model = Model(checkpoint, dtype=_DTYPES[dtype], context_rows=max(session_rows), measures=measures)
-    depth = DEFAULT_DRAFT_DEPTH if draft_depth is None else draft_depth
-    depth = depth if model.has_draft_head else 0
+    widest = window_rows(draft_depth)
     limits = Limits(
         row_limit=ROW_LIMIT,
-        window_rows=1 + depth,
-        draft_depth=depth,
+        window_rows=widest,
+        draft_depth=min(HEAD_DEPTH, widest - 1) if model.has_draft_head else 0,
         prompt_grid_rows=CHUNK_ROWS if measures.prompt_grid else 1,
         prompt_pass_rows=PROMPT_PASS_ROWS,
     )
