@@ -280,7 +280,7 @@ def _attention(text: Fields) -> AttentionConfig:
 
 def _indexer(text: Fields, attention: AttentionConfig) -> IndexerConfig:
     text.choice("indexer_kv_heads", None, (1,))
-    block_tokens = text.count("indexer_compress_ratio", None)
+    block_tokens = text.count("indexer_compress_ratio", None, least=2)
     budget_tokens = text.count("indexer_budget", None)
     head_dim = text.count("indexer_head_dim", None)
     if CHUNK_KEYS % block_tokens:
