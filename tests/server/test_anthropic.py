@@ -25,6 +25,7 @@ def served(text: ChatText) -> Iterator[Served]:
     with serving(text) as made:
         made.replies["all"] = f"\nhm\n</think>\n\nSo.\n{CALL}"
         made.replies["two"] = f"{CALL}\n{CALL}"
+        made.replies["long"] = "\n" + "hm " * 50 + "\n</think>\n\nDone."
         yield made
 
 
@@ -121,6 +122,18 @@ def test_without_a_wish_to_think_the_model_answers_at_once(served: Served) -> No
     asked = {"messages": ASK["messages"]}
     plain = served.ask({**asked, "enable_thinking": False}).json()["usage"]["prompt_tokens"]
     assert message(served).json()["usage"]["input_tokens"] == plain
+
+
+def test_thinking_ends_at_its_budget_and_is_counted(served: Served) -> None:
+    thinking = {"type": "enabled", "budget_tokens": 6}
+    body = message(served, "long", thinking=thinking, max_tokens=40, ignore_eos=True).json()
+    assert body["usage"]["output_tokens_details"] == {"thinking_tokens": 6}
+    assert [block["type"] for block in body["content"]] == ["thinking", "text"]
+
+
+def test_a_budget_of_nothing_is_no_thinking(served: Served) -> None:
+    body = message(served, thinking={"type": "enabled", "budget_tokens": 0}).json()
+    assert body["content"] == [{"type": "text", "text": "Hello there!"}]
 
 
 SAME_CONVERSATIONS: list[tuple[dict[str, Any], dict[str, Any]]] = [
@@ -264,6 +277,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "web_search_20250305"),
     ({"tools": [TOOL, TOOL]}, "tools"),
     ({"thinking": {"type": "hard"}}, "thinking"),
+    ({"thinking": {"type": "enabled", "budget_tokens": -1}}, "budget_tokens"),
     ({"output_config": {"format": {"type": "json_schema", "schema": {}}}}, "format"),
     ({"output_config": {"effort": "lots"}}, "lots"),
     ({"output_format": {}}, "output_format"),

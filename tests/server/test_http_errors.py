@@ -212,7 +212,7 @@ def test_a_prompt_that_can_never_fit_is_refused_with_both_counts(served: Served,
     [
         ("GET", "/v1/chat/completions", 405),
         ("POST", "/v1/nothing", 404),
-        ("GET", "/", 404),
+        ("GET", "/nothing", 404),
         ("GET", "/v1/models/nothing", 404),
         ("DELETE", "/v1/models", 405),
     ],

@@ -140,6 +140,11 @@ def test_the_schema_names_every_route(served: Served) -> None:
     assert set(paths) == {
         "/v1/chat/completions",
         "/v1/completions",
+        "/v1/responses",
+        "/v1/messages",
+        "/v1/messages/count_tokens",
+        "/tokenize",
+        "/detokenize",
         "/v1/models",
         "/v1/models/{name}",
         "/",

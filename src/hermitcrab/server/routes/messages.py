@@ -47,7 +47,7 @@ def message_routes(desk: Desk) -> APIRouter:
             heading,
             blocks.blocks,
             stop_fields(reply.finished.reason, reply.reader),
-            finished_usage(reply.finished.usage),
+            finished_usage(reply.finished.usage, thinking_tokens=reply.reader.reasoning_tokens),
         )
         return JSONResponse({**body, "hermitcrab": extension_body(reply.finished.usage, seed=reply.seed)})
 
@@ -81,7 +81,7 @@ class MessageWriter:
 
     def open(self) -> Iterable[Chunk]:
         """The message without its content, so that a client sees at once that its request is taken."""
-        usage = message_usage(input_tokens=self._prompt_tokens, output_tokens=0)
+        usage = message_usage(input_tokens=self._prompt_tokens, output_tokens=0, thinking_tokens=0)
         return ({"type": "message_start", "message": message_body(self._heading, (), not_stopped(), usage)},)
 
     def tokens(self, told: Tokens) -> Iterable[Chunk]:
@@ -95,7 +95,7 @@ class MessageWriter:
         yield {
             "type": "message_delta",
             "delta": stop_fields(finished.reason, self._reader),
-            "usage": finished_usage(finished.usage),
+            "usage": finished_usage(finished.usage, thinking_tokens=self._reader.reasoning_tokens),
             "hermitcrab": extension_body(finished.usage, seed=self._seed),
         }
         yield {"type": "message_stop"}

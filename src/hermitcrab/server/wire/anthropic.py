@@ -1,5 +1,6 @@
 """Anthropic's Messages API: its requests, and their conversation in the form that all dialects share."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -7,7 +8,7 @@ from pydantic import BeforeValidator, Field
 
 from hermitcrab.errors import RequestError
 from hermitcrab.server.wire.body import RequestModel
-from hermitcrab.server.wire.fields import NOT_YET, GeneratingRequest, check_count, check_names
+from hermitcrab.server.wire.fields import NOT_YET, GeneratingRequest, Wishes, check_count, check_names
 from hermitcrab.server.wire.openai import (
     CalledFunction,
     EarlierCall,
@@ -66,10 +67,10 @@ class ToolChoice(RequestModel):
 
 
 class Thinking(RequestModel):
-    """Whether the model thinks first; the budget is the target that it is in Anthropic's API, not a limit."""
+    """Whether the model thinks first, and for how many tokens at most."""
 
     type: Literal["enabled", "disabled", "adaptive"]
-    budget_tokens: int | None = None
+    budget_tokens: Annotated[int | None, Field(ge=0)] = None
 
 
 class OutputConfig(RequestModel):
@@ -131,7 +132,18 @@ class CountRequest(GeneratingRequest):
     @property
     def is_thinking(self) -> bool:
         """Whether the model is to think first: in this API only where it is asked to."""
-        return self.thinking is not None and self.thinking.type != "disabled"
+        thinking = self.thinking
+        return thinking is not None and thinking.type != "disabled" and thinking.budget_tokens != 0
+
+    def wishes(self, *, stops: tuple[str, ...], most_tokens: int | None) -> Wishes:
+        """The request's wishes; the budget of its thinking has a name of its own in this dialect.
+
+        Raises RequestError for what contradicts or is out of range.
+        """
+        wishes = super().wishes(stops=stops, most_tokens=most_tokens)
+        if self.thinking is None or self.thinking.budget_tokens is None:
+            return wishes
+        return dataclasses.replace(wishes, thinking_budget=self.thinking.budget_tokens)
 
     @property
     def effort(self) -> str | None:

@@ -78,7 +78,7 @@ def message_body(
     heading: Heading,
     blocks: Sequence[dict[str, Any]],
     stop: dict[str, str | None],
-    usage: dict[str, int],
+    usage: dict[str, Any],
 ) -> dict[str, Any]:
     """A message, whole or as it begins."""
     return {
@@ -106,19 +106,24 @@ def stop_fields(reason: FinishReason, reader: ReplyReader) -> dict[str, str | No
     return {"stop_reason": "tool_use" if reader.has_called else "end_turn", "stop_sequence": None}
 
 
-def message_usage(*, input_tokens: int, output_tokens: int) -> dict[str, int]:
+def message_usage(*, input_tokens: int, output_tokens: int, thinking_tokens: int) -> dict[str, Any]:
     """Token counts; nothing is kept between requests, so none are read from a cache or written to one."""
     return {
         "input_tokens": input_tokens,
         "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": 0,
         "output_tokens": output_tokens,
+        "output_tokens_details": {"thinking_tokens": thinking_tokens},
     }
 
 
-def finished_usage(usage: Usage) -> dict[str, int]:
+def finished_usage(usage: Usage, *, thinking_tokens: int) -> dict[str, Any]:
     """The counts of a reply that has ended."""
-    return message_usage(input_tokens=usage.prompt_tokens, output_tokens=usage.completion_tokens)
+    return message_usage(
+        input_tokens=usage.prompt_tokens,
+        output_tokens=usage.completion_tokens,
+        thinking_tokens=thinking_tokens,
+    )
 
 
 def _delta(at: int, delta: dict[str, Any]) -> dict[str, Any]:

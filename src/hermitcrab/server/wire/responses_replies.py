@@ -127,8 +127,8 @@ def response_head(heading: Heading, asked: ResponsesRequest, sampling: Sampling)
         "tools": [tool.model_dump() for tool in asked.tools or ()],
         "top_logprobs": 0,
         "top_p": sampling.top_p,
-        "presence_penalty": 0.0,
-        "frequency_penalty": 0.0,
+        "presence_penalty": asked.presence_penalty or 0.0,
+        "frequency_penalty": asked.frequency_penalty or 0.0,
         "truncation": "disabled",
         "user": asked.user,
     }
