@@ -22,6 +22,10 @@ logger = logging.getLogger(__name__)
 # some chunks of keys, the last of them unfinished: shorter sums were seen to be equal in any company
 NEAR_TOKENS = 203
 
+# where in a stream's reply windows begin: one row is kept of each, so that every one but the first follows a
+# window that was cut; then the session goes back to the prompt's end
+_PLACES = 4
+
 _GREEDY = Sampling()
 
 
@@ -177,7 +181,7 @@ def _largest(session_rows: Sequence[int]) -> list[SlotId]:
 def _choose_texts(backend: TorchBackend, most_rows: int) -> tuple[list[Text], list[str]]:
     """Streams on both sides of the boundary, as far as the largest session holds them."""
     facts = backend.facts()
-    reply_rows = max(_width_rows(facts.window_rows), _shared_rows(facts.window_rows))
+    reply_rows = facts.window_rows + _PLACES
     near_tokens = max(1, min(NEAR_TOKENS, backend.boundary_tokens - reply_rows))
     # the first window of the far stream has a row on each side
     lengths = (near_tokens, backend.boundary_tokens - 1)
@@ -199,16 +203,6 @@ def _tokens(count: int, vocab_tokens: int, *, salt: int) -> tuple[int, ...]:
     return tuple((salt * 7919 + place * (place + 104_729)) % vocab_tokens for place in range(count))
 
 
-def _width_rows(window_rows: int) -> int:
-    """Rows that `_check_widths` goes through: a window of each width kept whole, one cut to its first row."""
-    return max(1, sum(width + 1 for width in range(2, window_rows + 1)))
-
-
-def _shared_rows(window_rows: int) -> int:
-    """Rows of one stream in `_check_sharing`."""
-    return 2 + 2 * window_rows
-
-
 def _check_widths(
     bench: _Bench,
     text: Text,
@@ -227,19 +221,18 @@ def _check_widths(
     bench.fill(work, text.prompt)
     steps = [bench.run([_window(work, text, place, 1)], [1]).clone() for place in range(len(text.reply))]
     alone = Alone(text, torch.cat(steps))
-    bench.fill(work, text.prompt)
-    place = 0
+    place = _PLACES
     for width in range(2, window_rows + 1):
-        for kept in (width, 1):
-            logits = bench.run([_window(work, text, place, width)], [kept])
-            difference = _first_difference(alone, place, logits)
-            place += kept
-            if difference is not None:
-                off.setdefault(width, OffWidth(width, difference))
-                # what the width has left in the session must not be held against the next one
-                bench.fill(work, text.prompt)
-                place = 0
-                break
+        if place == _PLACES:
+            bench.fill(work, text.prompt)
+            place = 0
+        logits = bench.run([_window(work, text, place, width)], [1])
+        difference = _first_difference(alone, place, logits)
+        place += 1
+        if difference is not None:
+            off.setdefault(width, OffWidth(width, difference))
+            # what the width has left in the session must not be held against the next one
+            place = _PLACES
     return alone
 
 
@@ -258,19 +251,16 @@ def _check_sharing(
     pair = (alone[0], alone[-1])
     for slot, one in zip(slots, pair, strict=True):
         bench.fill(slot, one.text.prompt)
-    places = [0, 0]
     widest = widths[-1]
-    for shape in ((1, 1), (widest, 1), (1, widest), (widest, widest)):
+    for place, shape in enumerate(((1, 1), (widest, 1), (1, widest), (widest, widest))):
         windows = [
-            _window(slot, one.text, place, width)
-            for slot, one, place, width in zip(slots, pair, places, shape, strict=True)
+            _window(slot, one.text, place, width) for slot, one, width in zip(slots, pair, shape, strict=True)
         ]
-        parts = torch.split(bench.run(windows, shape), list(shape))
-        for one, place, logits in zip(pair, places, parts, strict=True):
+        parts = torch.split(bench.run(windows, (1, 1)), list(shape))
+        for one, logits in zip(pair, parts, strict=True):
             difference = _first_difference(one, place, logits)
             if difference is not None:
                 return OffSharing(difference)
-        places = [place + width for place, width in zip(places, shape, strict=True)]
     return None
 
 

@@ -1,9 +1,10 @@
 """What parity asks, and the sessions it asks in, from the model's own text and for a run's scale."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from hermitcrab.receipts.record import Case
+from hermitcrab.receipts.relays import Cut, every_cut
 from hermitcrab.sampling.params import Sampling
 from hermitcrab.server.text.chat import ChatText
 
@@ -51,7 +52,8 @@ class Scale:
     """How much a run does.
 
     `streams` are the crowds; `grown_tokens` is the length of replies that outgrow sessions `step_tokens`
-    apart; `arrivals` bounds the requests of the random traffic, where no time is given.
+    apart; `arrivals` bounds the requests of the random traffic, where no time is given. Windows are cut at
+    every length where `has_every_cut`, and else at three.
     """
 
     streams: tuple[int, ...]
@@ -59,10 +61,15 @@ class Scale:
     grown_tokens: int
     step_tokens: int
     arrivals: int
+    has_every_cut: bool
 
 
-QUICK = Scale(streams=(3, 8, 16), reply_tokens=24, grown_tokens=72, step_tokens=16, arrivals=24)
-FULL = Scale(streams=(3, 8, 16), reply_tokens=200, grown_tokens=1500, step_tokens=256, arrivals=200)
+QUICK = Scale(
+    streams=(3, 8, 16), reply_tokens=24, grown_tokens=72, step_tokens=16, arrivals=24, has_every_cut=False
+)
+FULL = Scale(
+    streams=(3, 8, 16), reply_tokens=200, grown_tokens=1500, step_tokens=256, arrivals=200, has_every_cut=True
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +122,20 @@ class Cases:
         tokens = self.scale.grown_tokens if max_new_tokens is None else max_new_tokens
         return Case(f"long reply {place}", self.short[_GROWN_PLACES[place]], sampling, tokens)
 
+    def deals(self, widths: Iterable[int]) -> tuple[tuple[Cut, ...], ...]:
+        """The cuts that three streams go through: each all of them, or each a third of a choice of them."""
+        cuts = every_cut(widths)
+        if self.scale.has_every_cut:
+            return (cuts,) * 3
+        chosen = [cut for cut in cuts if cut.kept in (1, cut.rows // 2, cut.rows)]
+        return tuple(tuple(chosen[place::3]) for place in range(3))
+
     def sessions(self, *, window_rows: int) -> Sessions:
         """Sessions that hold what the checks need, and no more."""
         scale = self.scale
         longest = max(len(prompt) for prompt in (*self.short, *self.long))
-        most_new = max(scale.grown_tokens, scale.reply_tokens, window_tokens(window_rows))
+        cut_tokens = max(deal_tokens(deal, window_rows) for deal in self.deals(range(1, window_rows + 1)))
+        most_new = max(scale.grown_tokens, scale.reply_tokens, cut_tokens)
         start = max(len(self.short[place]) for place in _GROWN_PLACES) + 8
         steps = -(-(scale.grown_tokens + window_rows) // scale.step_tokens)
         ladder = (start, *(start + scale.step_tokens * step for step in range(steps + 1)))
@@ -127,11 +143,9 @@ class Cases:
         return Sessions((longest + most_new,) * len(_LONG_PLACES), ladder, (middle,) * max(scale.streams))
 
 
-def window_tokens(window_rows: int) -> int:
-    """Reply tokens in which windows of up to so many rows can be kept at every length, twice over."""
-    # a width's cuts keep 1 to width rows: the sum of the first triangular numbers
-    once = window_rows * (window_rows + 1) * (window_rows + 2) // 6
-    return 2 * once + window_rows
+def deal_tokens(deal: Sequence[Cut], window_rows: int) -> int:
+    """Reply tokens in which a stream goes through its cuts: the first, those kept, room for a last window."""
+    return 1 + sum(cut.kept for cut in deal) + window_rows
 
 
 def make_cases(text: ChatText, *, boundary_tokens: int, most_tokens: int, scale: Scale) -> Cases:

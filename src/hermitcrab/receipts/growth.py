@@ -88,7 +88,7 @@ def _near_the_limit(stand: Stand, cases: Cases, sessions: Sessions) -> Outcome:
     known = {case.prompt: stand.alone(case).tokens}
 
     def wrap(backend: Backend) -> Backend:
-        return ScriptedDrafts(backend, known, (Cut(widest, 2),))
+        return ScriptedDrafts(backend, known, {case.prompt: (Cut(widest, 2),)})
 
     # a larger session is there to be moved to, if it were to move
     conditions = Conditions(

@@ -126,17 +126,17 @@ class Cut:
 
 
 class ScriptedDrafts(Relay):
-    """Drafts that are right up to a chosen row and wrong from there; each stream goes round the cuts.
+    """Drafts that are right up to a chosen row and wrong from there; each stream goes round its cuts.
 
-    `known` has the reply to every prompt that will be asked. `seen` collects the cuts that came about. Its
-    chains are as deep as the widest window, whatever the head behind it can do.
+    `known` has the reply to every prompt that will be asked, `cuts` what its windows are to be. `seen` collects
+    the cuts that came about. Its chains are as deep as the widest window, whatever the head behind it can do.
     """
 
     def __init__(
         self,
         backend: Backend,
         known: Mapping[tuple[int, ...], tuple[int, ...]],
-        cuts: Sequence[Cut],
+        cuts: Mapping[tuple[int, ...], Sequence[Cut]],
     ) -> None:
         super().__init__(backend)
         self._known = known
@@ -152,7 +152,7 @@ class ScriptedDrafts(Relay):
     def prefill(self, slot: SlotId, position: int, tokens: Sequence[int]) -> None:
         super().prefill(slot, position, tokens)
         if position == 0:
-            self._prompts[slot], self._turns[slot] = [], slot
+            self._prompts[slot], self._turns[slot] = [], 0
         self._prompts[slot] += tokens
 
     def move(self, source: SlotId, target: SlotId) -> None:
@@ -171,12 +171,13 @@ class ScriptedDrafts(Relay):
         return [self._drafts(request) for request in requests]
 
     def _drafts(self, request: DraftRequest) -> tuple[int, ...]:
-        prompt = self._prompts[request.slot]
-        cut = self._cuts[self._turns[request.slot] % len(self._cuts)]
+        prompt = tuple(self._prompts[request.slot])
+        cuts = self._cuts[prompt]
+        cut = cuts[self._turns[request.slot] % len(cuts)]
         self._turns[request.slot] += 1
         start = request.position + len(request.next_tokens) + 1 - len(prompt)
         count = min(cut.rows - 1, request.depth)
-        right = self._known[tuple(prompt)][start : start + count]
+        right = self._known[prompt][start : start + count]
         vocab_tokens = self.facts().vocab_tokens
         return tuple(
             token if place < cut.kept - 1 else (token + 1) % vocab_tokens for place, token in enumerate(right)

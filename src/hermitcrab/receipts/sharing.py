@@ -1,14 +1,17 @@
 """Checks of rounds: crowds against each alone, drafts against none, every width and every cut of a window."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hermitcrab.core.backend import Backend, SlotId
-from hermitcrab.receipts.cases import GREEDY, SHORT_LIST, WHOLE_LIST, Cases, Sessions, window_tokens
-from hermitcrab.receipts.record import Case, Outcome, judge, not_available
-from hermitcrab.receipts.relays import Cut, ScriptedDrafts, every_cut
+from hermitcrab.receipts.cases import GREEDY, SHORT_LIST, WHOLE_LIST, Cases, Sessions, deal_tokens
+from hermitcrab.receipts.record import Case, Outcome, Reply, judge, not_available
+from hermitcrab.receipts.relays import Cut, ScriptedDrafts
 from hermitcrab.receipts.stand import Conditions, Stand
 from hermitcrab.sampling.params import Sampling
+
+# one stream, in the session that holds everything
+_ALONE = Conditions(slots=(SlotId(0),))
 
 SAMPLINGS: dict[str, tuple[Sampling, ...]] = {"greedy": (GREEDY,), "seeded": (SHORT_LIST, WHOLE_LIST)}
 
@@ -43,7 +46,7 @@ def drafting(stand: Stand, cases: Cases) -> Iterator[Outcome]:
     for case in asked:
         stand.alone(case)
     started_s = stand.clock.now_s()
-    replies = [reply for case in asked for reply in stand.run([case], _alone_drafted())[0]]
+    replies = [reply for case in asked for reply in stand.run([case], _ALONE)[0]]
     drafted, accepted = (sum(getattr(reply, word) for reply in replies) for word in ("drafted", "accepted"))
     yield judge(
         name,
@@ -55,31 +58,37 @@ def drafting(stand: Stand, cases: Cases) -> Iterator[Outcome]:
 
 
 def windows(stand: Stand, cases: Cases, sessions: Sessions) -> Iterator[Outcome]:
-    """Every width of a window, kept at every length: one stream alone, then streams in shared rounds."""
+    """Every width of a window, cut at every length (or some): streams alone, then in shared rounds."""
     facts = stand.backend.facts()
-    cuts = every_cut(facts.exact_widths)
-    if facts.draft_depth == 0 or not cuts:
+    deals = cases.deals(facts.exact_widths)
+    if facts.draft_depth == 0 or not any(deals):
         yield not_available("every width and cut", "no windows of more than one row")
         return
-    tokens = window_tokens(facts.window_rows)
+    what = "every width and cut" if cases.scale.has_every_cut else "every width, some cuts"
+    shared = Conditions(
+        slots=[SlotId(slot) for slot in sessions.large_slots], grow_tokens=cases.scale.reply_tokens
+    )
     for word, samplings in SAMPLINGS.items():
-        asked = [replace(case, max_new_tokens=tokens) for case in cases.crowd(3, samplings)]
-        alone = Conditions(slots=(SlotId(0),))
-        yield _cut_windows(
-            f"every width and cut, alone, {word}", stand, [[case] for case in asked], cuts, alone
-        )
-        # one each by its prompt, since the script knows a reply by that
-        slots = [SlotId(slot) for slot in sessions.large_slots]
-        shared = Conditions(slots=slots, grow_tokens=tokens)
-        yield _cut_windows(f"every width and cut, shared, {word}", stand, [asked], cuts, shared)
+        asked = [
+            replace(case, max_new_tokens=deal_tokens(deal, facts.window_rows))
+            for case, deal in zip(cases.crowd(len(deals), samplings), deals, strict=True)
+        ]
+        cuts = {case.prompt: deal for case, deal in zip(asked, deals, strict=True)}
+        yield _cut_windows(f"{what}, alone, {word}", stand, [[case] for case in asked], cuts, _ALONE)
+        yield _cut_windows(f"{what}, shared, {word}", stand, [asked], cuts, shared)
 
 
 def _cut_windows(
-    name: str, stand: Stand, crowds: Sequence[Sequence[Case]], cuts: Sequence[Cut], conditions: Conditions
+    name: str,
+    stand: Stand,
+    crowds: Sequence[Sequence[Case]],
+    cuts: Mapping[tuple[int, ...], Sequence[Cut]],
+    conditions: Conditions,
 ) -> Outcome:
     known = {case.prompt: stand.alone(case).tokens for crowd in crowds for case in crowd}
     started_s = stand.clock.now_s()
-    replies, seen = [], set[Cut]()
+    replies: list[Reply] = []
+    seen: set[Cut] = set()
     for crowd in crowds:
         relays: list[ScriptedDrafts] = []
 
@@ -89,15 +98,12 @@ def _cut_windows(
 
         replies += stand.run(crowd, replace(conditions, wrap=wrap))[0]
         seen |= relays[0].seen
-    lacking = [cut for cut in cuts if cut not in seen]
+    wanted = {cut for deal in cuts.values() for cut in deal}
+    lacking = len(wanted - seen)
     return judge(
         name,
         stand.pairs(replies),
         seconds=stand.clock.now_s() - started_s,
-        note=f"{len(cuts)} cuts",
-        missing=f"{len(lacking)} of {len(cuts)} cuts never came about" if lacking else None,
+        note=f"{len(wanted)} cuts of windows of up to {max(cut.rows for cut in wanted)} rows",
+        missing=f"{lacking} of {len(wanted)} cuts never came about" if lacking else None,
     )
-
-
-def _alone_drafted() -> Conditions:
-    return Conditions(slots=(SlotId(0),))
