@@ -9,9 +9,10 @@ from pathlib import Path
 from hermitcrab.clock import WallClock
 from hermitcrab.core.host import LaneHost
 from hermitcrab.core.lanes import LaneRules
+from hermitcrab.core.recording import open_trail
 from hermitcrab.core.slot_list import MARGIN_ROWS, parse_slot_contexts, rows_of
 from hermitcrab.engine.backend import TorchBackend, boundary_tokens
-from hermitcrab.engine.build import DEFAULT_DRAFT_DEPTH, ROW_LIMIT, build_backend, session_cost, weight_bytes
+from hermitcrab.engine.build import ROW_LIMIT, build_backend, session_cost, weight_bytes, window_rows
 from hermitcrab.engine.selfcheck import check_exactness
 from hermitcrab.errors import CheckpointError, SettingError
 from hermitcrab.kernels.measures import Measures
@@ -77,8 +78,7 @@ class FoundModel:
     @property
     def window_rows(self) -> int:
         """The widest window that it may be verified in."""
-        depth = self.settings.draft_depth
-        return 1 + (DEFAULT_DRAFT_DEPTH if depth is None else depth)
+        return window_rows(self.settings.draft_depth)
 
 
 def find_model(settings: ModelSettings) -> FoundModel:
@@ -135,6 +135,7 @@ def serve_parts(settings: Settings, progress: Progress) -> Assembled:
     """
     model = find_model(settings.model)
     session_tokens = choose_sessions(model, settings.sessions)
+    trail = None if settings.lanes.trail is None else open_trail(Path(settings.lanes.trail))
     text = read_text(model)
     backend = open_backend(model, read_weights(model, progress), session_tokens, progress)
     rules = LaneRules(
@@ -146,7 +147,9 @@ def serve_parts(settings: Settings, progress: Progress) -> Assembled:
     )
     cost = session_cost(model.config, settings.model.dtype)
     return Assembled(
-        lanes=LaneHost(backend, rules, WallClock(), queue_limit=settings.lanes.queue_limit),
+        lanes=LaneHost(
+            backend, rules, WallClock(), queue_limit=settings.lanes.queue_limit, trail=trail
+        ),
         text=text,
         model_id=settings.http.name or model.id,
         session_lines=_session_lines(session_tokens, cost),

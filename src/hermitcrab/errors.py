@@ -3,6 +3,7 @@
 HermitcrabError
 ├── SettingError              an option, environment variable or config file is wrong
 ├── CheckpointError           a model directory cannot be read
+├── TrailError                a file is no trail, or no load, that can be read
 ├── RequestError              a request is wrong: its sender can mend it
 │   ├── ContextLengthExceeded the prompt can never fit
 │   ├── UnknownModel          no such model here
@@ -31,6 +32,10 @@ class SettingError(HermitcrabError):
 
 class CheckpointError(HermitcrabError):
     """A model directory cannot be read; the text names the file, tensor or field."""
+
+
+class TrailError(HermitcrabError):
+    """A file is no trail to replay, or no load to simulate; the text names the line and what is wrong."""
 
 
 class RequestError(HermitcrabError):

@@ -202,9 +202,9 @@ class ModelSettings:
         Declaration(
             "drafts",
             WholeNumber(0, 16),
-            "Tokens the model's draft head guesses ahead; 0 switches drafting off.",
+            "Most tokens guessed ahead of a reply, by the draft head or from its context; 0 guesses none.",
             unit="tokens",
-            default_text="what the model's head is good for",
+            default_text="as many as pay, by measured costs",
         )
     )
     load_check: bool = _setting(
@@ -292,6 +292,15 @@ class LaneSettings:
             unit="s",
         ),
         10.0,
+    )
+    trail: str | None = _setting(
+        Declaration(
+            "trail",
+            Text(),
+            "File to add every decision of the lanes to, for `hermitcrab replay`; it holds prompts and replies "
+            "as token ids.",
+            default_text="none is written",
+        )
     )
 
 

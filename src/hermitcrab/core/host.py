@@ -13,6 +13,7 @@ from hermitcrab.core.api import Request, Sink, Status
 from hermitcrab.core.backend import Backend
 from hermitcrab.core.lanes import LaneRules
 from hermitcrab.core.loop import HostLoop
+from hermitcrab.core.recording import LineFile, RecordedLoop, Recorder
 from hermitcrab.core.stream import Limits
 from hermitcrab.core.trail import LogTracer, LoopFailed, Tracer
 from hermitcrab.errors import LaneError, QueueFull, RequestError, ShuttingDown
@@ -37,6 +38,7 @@ class LaneHost:
     """Implements `Lanes` of core/api.py on a thread of its own.
 
     `queue_limit` is how many requests may wait beside those that have a session; None: any number.
+    `trail` is where to write down what comes in and what is done.
     """
 
     def __init__(
@@ -47,9 +49,14 @@ class LaneHost:
         *,
         queue_limit: int | None = None,
         tracers: Sequence[Tracer] = (LogTracer(),),
+        trail: LineFile | None = None,
     ) -> None:
         self._clock: Clock = WallClock() if clock is None else clock
-        self._loop = HostLoop(backend, rules, self._clock, tracers)
+        self._loop = (
+            HostLoop(backend, rules, self._clock, tracers)
+            if trail is None
+            else RecordedLoop(backend, rules, Recorder(trail, self._clock), tracers)
+        )
         self._queue_limit = queue_limit
         self._wake = threading.Condition()
         self._submissions: list[_Submission] = []

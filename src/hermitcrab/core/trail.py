@@ -15,6 +15,14 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class Started:
+    """A request got a session."""
+
+    request_id: str
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
 class Waits:
     """A stream paused until a larger session frees."""
 
@@ -64,7 +72,7 @@ class LoopFailed:
     error: Exception
 
 
-Decision = Waits | Moved | Ended | ReleaseFailed | SinkFailed | LoopFailed
+Decision = Started | Waits | Moved | Ended | ReleaseFailed | SinkFailed | LoopFailed
 
 
 class Tracer(Protocol):
@@ -97,7 +105,7 @@ class LogTracer:
                 )
             case Ended(request_id=request_id, outcome=HermitcrabError() as error):
                 logger.warning("request %s failed: %s", request_id, error, extra=_named(decision))
-            case Ended():
+            case Started() | Ended():
                 pass
             case ReleaseFailed(slot=slot, error=error):
                 logger.warning(
