@@ -126,7 +126,7 @@ def test_without_a_wish_to_think_the_model_answers_at_once(served: Served) -> No
 
 def test_thinking_ends_at_its_budget_and_is_counted(served: Served) -> None:
     thinking = {"type": "enabled", "budget_tokens": 6}
-    body = message(served, "long", thinking=thinking, max_tokens=40, ignore_eos=True).json()
+    body = message(served, "long", thinking=thinking, max_tokens=12, ignore_eos=True).json()
     assert body["usage"]["output_tokens_details"] == {"thinking_tokens": 6}
     assert [block["type"] for block in body["content"]] == ["thinking", "text"]
 
