@@ -133,8 +133,14 @@ def _totals(status: Status) -> Iterator[Metric]:
         "reply_tokens", "Reply tokens drawn, the end-of-text token included", value=status.reply_tokens
     )
     yield _counter("rounds", "Rounds, each one forward for all its streams", value=status.rounds)
-    yield _counter("drafted_tokens", "Draft tokens checked", value=status.drafted)
-    yield _counter("accepted_tokens", "Draft tokens that became part of a reply", value=status.accepted)
+    drafted = _counter("drafted_tokens", "Draft tokens checked, by where they came from", ["source"])
+    drafted.add_metric(["head"], status.drafted - status.copied)
+    drafted.add_metric(["copy"], status.copied)
+    yield drafted
+    accepted = _counter("accepted_tokens", "Draft tokens that became part of a reply", ["source"])
+    accepted.add_metric(["head"], status.accepted - status.copies_accepted)
+    accepted.add_metric(["copy"], status.copies_accepted)
+    yield accepted
     yield _counter("moves", "Moves of a stream to a larger session", value=status.moves)
     yield _counter("pauses", "Times a stream had to wait for a larger session", value=status.pauses)
 
