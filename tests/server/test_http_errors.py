@@ -148,10 +148,7 @@ def test_a_wrong_value_is_refused_and_its_field_is_named(served: Served, field: 
 
 NOT_YET: list[tuple[str, object]] = [
     ("prompt_logprobs", 1),
-    ("response_format", {"type": "json_object"}),
-    ("response_format", {"type": "json_schema", "json_schema": {}}),
     ("guided_json", {}),
-    ("structured_outputs", {}),
     ("tool_choice", "required"),
     ("tool_choice", {"type": "function", "function": {"name": "f"}}),
     ("parallel_tool_calls", False),

@@ -9,6 +9,7 @@ import openai
 import pytest
 from openai import OpenAI
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
+from pydantic import BaseModel
 from served import ENDLESS, MODEL, Gate, Served, SlowRounds, is_idle, listening, serving
 
 from hermitcrab.core.fake import CallKind
@@ -41,6 +42,7 @@ def served(text: ChatText) -> Iterator[tuple[Served, int]]:
     with serving(text, on_call=SlowRounds()) as made, listening(made.app) as port:
         made.replies["think"] = "\nlet me see\n</think>\n\nDone."
         made.replies["weather?"] = f"Looking.\n\n{CALL.format('Paris')}\n{CALL.format('Rome')}"
+        made.replies["the verdict?"] = '{"is_sunny": true, "degrees": 21}'
         made.replies["It is sunny."] = "Sunny!"
         yield made, port
 
@@ -176,6 +178,23 @@ def test_penalties_a_bias_and_a_thinking_budget(client: OpenAI) -> None:
     assert reply.usage is not None
     assert reply.usage.completion_tokens_details is not None
     assert reply.usage.completion_tokens_details.reasoning_tokens == 3
+
+
+class Verdict(BaseModel):
+    """What the client asks the reply to be."""
+
+    is_sunny: bool
+    degrees: int
+
+
+def test_a_reply_parsed_into_a_model(client: OpenAI) -> None:
+    parsed = client.chat.completions.parse(
+        model=MODEL,
+        messages=[{"role": "user", "content": "the verdict?"}],
+        response_format=Verdict,
+        reasoning_effort="none",
+    )
+    assert parsed.choices[0].message.parsed == Verdict(is_sunny=True, degrees=21)
 
 
 def test_the_models_list(client: OpenAI) -> None:

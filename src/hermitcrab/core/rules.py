@@ -122,7 +122,10 @@ class ReplyRules:
         return Edits(penalties, counts, ahead, self._prompt_ids, banned, mask)
 
     def _held_back(self, place: _Place) -> frozenset[int]:
-        return self._request.eos_ids if place.reply_tokens < self._request.min_tokens else frozenset()
+        is_early = place.reply_tokens < self._request.min_tokens
+        # a reply that must be in a grammar does not end before it has begun to be
+        is_outside = self._request.grammar is not None and not place.is_answering
+        return self._request.eos_ids if is_early or is_outside else frozenset()
 
     def _mask(self, place: _Place) -> bytes | None:
         """The grammar's mask; None where it has no say, or where no token that is drawn will stand."""

@@ -15,14 +15,15 @@ class Thinking:
     """How a reply's thinking is marked, and how long it may be.
 
     `is_open` when the prompt leaves a thinking block open. `open_id` opens one, the first of `close_ids`
-    closes it; the others follow where it is closed by force. The `budget_tokens`-th token of thinking, marks
-    included, is the closing one; 0 is as 1, None is no budget.
+    closes it; the others follow where it is closed by force, and with `closes_whole` wherever it is closed.
+    The `budget_tokens`-th token of thinking, marks included, is the closing one; 0 is as 1, None no budget.
     """
 
     is_open: bool
     open_id: int | None
     close_ids: tuple[int, ...]
     budget_tokens: int | None = None
+    closes_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class ThinkingState:
             is_open=False,
             tokens=self.tokens + 1,
             has_broken_loop=self.has_broken_loop or self._is_looping,
-            owed=self.rules.close_ids[1:] if self._must_close else (),
+            owed=self.rules.close_ids[1:] if self._must_close or self.rules.closes_whole else (),
         )
 
     @property

@@ -1,5 +1,6 @@
 """What every generating route does: check the model, choose the draw, submit, gather."""
 
+import asyncio
 import dataclasses
 import secrets
 from collections.abc import Callable, Sequence
@@ -9,6 +10,7 @@ from starlette.types import Receive
 
 from hermitcrab.clock import Clock
 from hermitcrab.core.api import Failed, Finished, FinishReason, Lanes, Request, Tokens
+from hermitcrab.core.grammar import GrammarRules
 from hermitcrab.core.thinking import Thinking
 from hermitcrab.errors import UnknownModel
 from hermitcrab.sampling.params import SEED_LIMIT, Sampling
@@ -17,6 +19,7 @@ from hermitcrab.server.options import ServerOptions
 from hermitcrab.server.presence import while_connected
 from hermitcrab.server.sse import ChunkWriter, EventStream, Framing, cut_off
 from hermitcrab.server.text.chat import ChatText, Habits, Prompt
+from hermitcrab.server.text.grammar import Matcher
 from hermitcrab.server.wire.fields import Wishes
 from hermitcrab.server.wire.openai_replies import Heading
 
@@ -48,6 +51,7 @@ class Desk:
         *,
         choices: int = 1,
         thinking: Thinking | None = None,
+        grammars: Sequence[GrammarRules] = (),
     ) -> OpenReply:
         """Hand the request to the engine, once for each choice; each has the seed after the one before.
 
@@ -68,11 +72,20 @@ class Desk:
                     min_tokens=wishes.min_tokens,
                     penalties=wishes.penalties,
                     thinking=thinking,
+                    grammar=grammars[choice] if grammars else None,
                     top_logprobs=wishes.top_logprobs,
                 )
                 for choice in range(choices)
             ],
         )
+
+    async def grammars(self, wishes: Wishes, *, choices: int) -> list[Matcher]:
+        """A grammar for each choice of a reply that must have a form. Raises RequestError where it cannot."""
+        if wishes.form is None:
+            return []
+        # a large schema takes a while: not on the loop that everyone shares
+        first = await asyncio.to_thread(self.text.grammar, wishes.form, ignore_eos=wishes.ignore_eos)
+        return [first, *(first.copy() for _ in range(choices - 1))]
 
     def stream(self, reply: OpenReply, writers: Sequence[ChunkWriter], framing: Framing) -> EventStream:
         """The response that streams a reply, whose choices have a writer each."""

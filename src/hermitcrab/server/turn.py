@@ -101,8 +101,16 @@ async def open_turn(desk: Desk, heading: Heading, turn: Turn) -> OpenTurn:
         )
         for _ in range(turn.choices)
     ]
-    thinking = desk.text.thinking_rules(is_open=prompt.is_thinking, budget_tokens=turn.wishes.thinking_budget)
-    reply = desk.submit(heading, turn.wishes, prompt, choices=turn.choices, thinking=thinking)
+    grammars = await desk.grammars(turn.wishes, choices=turn.choices)
+    thinking = desk.text.thinking_rules(
+        is_open=prompt.is_thinking,
+        budget_tokens=turn.wishes.thinking_budget,
+        # the line breaks behind thinking are no part of any form
+        closes_whole=bool(grammars),
+    )
+    reply = desk.submit(
+        heading, turn.wishes, prompt, choices=turn.choices, thinking=thinking, grammars=grammars
+    )
     return OpenTurn(heading, prompt, reply, readers)
 
 

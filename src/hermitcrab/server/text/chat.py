@@ -6,6 +6,7 @@ from typing import Any
 
 from hermitcrab.core.thinking import Thinking
 from hermitcrab.errors import RequestError
+from hermitcrab.server.text.grammar import Form, Grammars, Matcher
 from hermitcrab.server.text.marks import MARKS, SPELLINGS, THINK_CLOSE, THINK_OPEN, spelled
 from hermitcrab.server.text.stream import TextStopWatch, TextStream
 from hermitcrab.server.text.template import ChatTemplate
@@ -37,7 +38,8 @@ class Habits:
 class ChatText:
     """One model's text side. `template` is None for a model that has no chat template.
 
-    `eos_ids` end a reply. `thinking` and `plain` are the sampling habits with and without a thinking block.
+    `grammars` is None for a model whose texts have no end. `eos_ids` end a reply. `thinking` and `plain` are
+    the sampling habits with and without a thinking block.
     """
 
     vocabulary: Vocabulary
@@ -45,6 +47,7 @@ class ChatText:
     eos_ids: frozenset[int]
     thinking: Habits
     plain: Habits
+    grammars: Grammars | None = None
 
     def chat_prompt(
         self,
@@ -82,7 +85,15 @@ class ChatText:
         """What tells the engine that a stop string is complete; None where there is nothing to watch for."""
         return TextStopWatch(self.vocabulary, _with_marks(stops), min_tokens=min_tokens) if stops else None
 
-    def thinking_rules(self, *, is_open: bool, budget_tokens: int | None) -> Thinking | None:
+    def grammar(self, form: Form, *, ignore_eos: bool) -> Matcher:
+        """The rules of one reply that must have this form. Raises RequestError where that cannot be."""
+        if self.grammars is None:
+            raise RequestError(f"{form.field} needs a model whose texts have an end.", param=form.field)
+        return self.grammars.open(form, ignore_eos=ignore_eos)
+
+    def thinking_rules(
+        self, *, is_open: bool, budget_tokens: int | None, closes_whole: bool = False
+    ) -> Thinking | None:
         """How a reply's thinking is marked and bounded; None for a model without marks.
 
         Raises RequestError for a budget of a model without marks.
@@ -97,6 +108,7 @@ class ChatText:
             open_id=self.vocabulary.id_of(SPELLINGS[THINK_OPEN]),
             close_ids=(close_id, *self.vocabulary.encode(_AFTER_THINKING)),
             budget_tokens=budget_tokens,
+            closes_whole=closes_whole,
         )
 
     def effort(self, asked: str) -> str | None:

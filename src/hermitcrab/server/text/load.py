@@ -8,6 +8,7 @@ from typing import Any
 from hermitcrab.clock import Clock
 from hermitcrab.errors import CheckpointError
 from hermitcrab.server.text.chat import ChatText, Habits
+from hermitcrab.server.text.grammar import Grammars
 from hermitcrab.server.text.template import ChatTemplate
 from hermitcrab.server.text.vocabulary import Vocabulary, load_vocabulary
 
@@ -33,12 +34,15 @@ def load_chat_text(directory: Path, clock: Clock) -> ChatText:
         for name in ("bos_token", "eos_token", "pad_token", "unk_token")
         if (text := _token_text(tokenizer_config.get(name))) is not None
     }
+    eos_ids = _eos_ids(directory, generation, vocabulary)
+    ends = frozenset(token for token in eos_ids if 0 <= token < vocabulary.end_id)
     return ChatText(
         vocabulary=vocabulary,
         template=None if source is None else ChatTemplate(source, vocabulary, special, clock),
-        eos_ids=_eos_ids(directory, generation, vocabulary),
+        eos_ids=eos_ids,
         thinking=_habits(directory, generation, _THINKING),
         plain=_habits(directory, generation, _PLAIN),
+        grammars=Grammars(vocabulary, ends) if ends else None,
     )
 
 

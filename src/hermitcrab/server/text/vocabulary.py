@@ -41,6 +41,16 @@ class Vocabulary:
         plain_ids = tokenizer.get_vocab(with_added_tokens=False).values()
         self._end_id = max((*plain_ids, *self._controls), default=-1) + 1
 
+    @property
+    def end_id(self) -> int:
+        """One more than the highest id that a token has."""
+        return self._end_id
+
+    @property
+    def control_ids(self) -> tuple[int, ...]:
+        """The ids of the control tokens."""
+        return tuple(self._controls)
+
     def id_of(self, control: str) -> int | None:
         """The id of a control token by its spelling."""
         return self._control_ids.get(control)

@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field
 
 from hermitcrab.errors import RequestError
 from hermitcrab.sampling.params import NO_PENALTIES, Penalties
+from hermitcrab.server.text.grammar import Form
 from hermitcrab.server.wire.body import RequestModel, refuse_not_yet
 
 # refused on every route, each with the values that ask for nothing
@@ -76,6 +77,7 @@ class Wishes:
     penalties: Penalties = NO_PENALTIES
     thinking_budget: int | None = None
     top_logprobs: int | None = None
+    form: Form | None = None
 
 
 class GeneratingRequest(RequestModel):
@@ -145,7 +147,13 @@ class GeneratingRequest(RequestModel):
             ),
             thinking_budget=self.thinking_budget,
             top_logprobs=self.alternatives,
+            form=self.form,
         )
+
+    @property
+    def form(self) -> Form | None:
+        """What the reply must be. Raises RequestError for what no reply can be."""
+        return None
 
     @property
     def alternatives(self) -> int | None:

@@ -9,8 +9,10 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from hermitcrab.errors import RequestError
+from hermitcrab.server.text.grammar import Form
 from hermitcrab.server.wire.body import RequestModel
 from hermitcrab.server.wire.fields import NOT_YET, GeneratingRequest, check_count, check_names
+from hermitcrab.server.wire.forms import ResponseFormat, StructuredOutputs
 
 MAX_CHOICES = 128
 MAX_STOPS = 16
@@ -70,7 +72,7 @@ Stops = Annotated[tuple[str, ...], BeforeValidator(_stop_list)]
 Alternatives = Annotated[int | None, Field(ge=0, le=MAX_ALTERNATIVES)]
 Prompts = Annotated[tuple[str | tuple[int, ...], ...], BeforeValidator(_prompt_list)]
 
-_LOGPROB_FIELDS = frozenset({"logprobs", "top_logprobs"})
+_OWN_FIELDS = frozenset({"logprobs", "top_logprobs", "response_format", "structured_outputs"})
 
 
 class StreamOptions(RequestModel):
@@ -124,7 +126,7 @@ class OpenAiRequest(GeneratingRequest):
     """What chat and plain completions have in common."""
 
     not_yet: ClassVar[Mapping[str, tuple[object, ...]]] = {
-        **{field: harmless for field, harmless in NOT_YET.items() if field not in _LOGPROB_FIELDS},
+        **{field: harmless for field, harmless in NOT_YET.items() if field not in _OWN_FIELDS},
         "best_of": (1,),
     }
 
@@ -132,6 +134,8 @@ class OpenAiRequest(GeneratingRequest):
     max_tokens: int | None = None
     stop: Stops = ()
     n: int | None = None
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
 
     best_of: Any = None
 
@@ -140,6 +144,21 @@ class OpenAiRequest(GeneratingRequest):
         super().check()
         check_count("max_tokens", self.max_tokens)
         check_count("n", self.n, most=MAX_CHOICES)
+
+    @property
+    def form(self) -> Form | None:
+        """What the reply must be. Raises RequestError for what no reply can be, and for two forms at once."""
+        forms = [
+            asked.form
+            for asked in (self.response_format, self.structured_outputs)
+            if asked is not None and asked.form is not None
+        ]
+        if len(forms) > 1:
+            raise RequestError(
+                "response_format and structured_outputs both say what the reply must be; send one of them.",
+                param="structured_outputs",
+            )
+        return forms[0] if forms else None
 
     @property
     def wants_usage(self) -> bool:
