@@ -17,6 +17,9 @@ from hermitcrab.sampling.params import Sampling
 
 WINDOW_ROWS, DRAFT_DEPTH, ROW_LIMIT = 4, 3, 16
 
+# how the draft head's parts of a state are named
+DRAFT_HEAD = "the draft head"
+
 # longer than any session of these tests
 CONTEXT_ROWS = 320
 
@@ -57,15 +60,15 @@ class Bench:
             "n-gram tails": sessions.ngram_tails[slot],
             "n-gram history": torch.tensor(sessions.histories[slot]),
         }
-        # the draft head's layer is the last
-        for layer in range(sessions.raw.shape[0]):
-            count = head_rows if layer == sessions.raw.shape[0] - 1 else rows
+        last = sessions.raw.shape[0] - 1
+        for layer in range(last + 1):
+            # the draft head's layer is the last
+            where, count = (DRAFT_HEAD, head_rows) if layer == last else (f"attention layer {layer}", rows)
             blocks = count // self._block_tokens
-            parts[f"keys of layer {layer}"] = sessions.keys[layer, :, base : base + count]
-            parts[f"values of layer {layer}"] = sessions.values[layer, :, base : base + count]
-            parts[f"indexer keys of layer {layer}"] = sessions.raw[layer, base : base + count]
-            pooled = sessions.pooled[layer, blocks_base : blocks_base + blocks]
-            parts[f"pooled blocks of layer {layer}"] = pooled
+            parts[f"keys of {where}"] = sessions.keys[layer, :, base : base + count]
+            parts[f"values of {where}"] = sessions.values[layer, :, base : base + count]
+            parts[f"indexer keys of {where}"] = sessions.raw[layer, base : base + count]
+            parts[f"pooled blocks of {where}"] = sessions.pooled[layer, blocks_base : blocks_base + blocks]
         return {name: part.clone() for name, part in parts.items()}
 
 
@@ -73,10 +76,18 @@ class Alone:
     """A text run alone: its prompt in one pass, its reply row by row, undrafted, in a fresh session.
 
     `drawn` and `logits` are those after each row from the prompt's last on. `text` ends with a pending token,
-    which is not run.
+    which is not run. `state` has what the draft head gave of its first `head_rows` rows, None: of all.
     """
 
-    def __init__(self, model: Model, text: Sequence[int], prompt_rows: int, sampling: Sampling) -> None:
+    def __init__(
+        self,
+        model: Model,
+        text: Sequence[int],
+        prompt_rows: int,
+        sampling: Sampling,
+        *,
+        head_rows: int | None = None,
+    ) -> None:
         bench = Bench(model, [CONTEXT_ROWS])
         backend, slot = bench.backend, SlotId(0)
         backend.prefill(slot, 0, text[:prompt_rows])
@@ -88,7 +99,8 @@ class Alone:
             backend.keep(slot, 1)
             backend.draft([DraftRequest(slot, position, (text[position + 1],), 0, sampling)])
         self.logits = bench.logits
-        self.state = bench.state(0, rows=len(text) - 1, head_rows=len(text) - 1)
+        rows = len(text) - 1
+        self.state = bench.state(0, rows=rows, head_rows=rows if head_rows is None else head_rows)
 
 
 def differing(state: dict[str, Tensor], expected: dict[str, Tensor]) -> list[str]:

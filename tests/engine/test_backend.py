@@ -118,6 +118,34 @@ def test_drafts_that_would_pass_the_sessions_end_are_refused(bench: Bench) -> No
     assert len(bench.backend.draft([request(ROWS, WINDOW_ROWS, depth=1)])[0]) == 1
 
 
+def test_a_head_that_too_many_rows_wait_for_is_lost_and_the_stream_goes_on(models: dict[str, Model]) -> None:
+    bench = Bench(models["default"], [320])
+    most = bench.backend.facts().backlog_rows
+    bench.backend.prefill(FIRST, 0, PROMPT)
+    # the prompt's last row waits already
+    waiting, rows = 1, ROWS
+    while waiting <= most:
+        bench.backend.verify([window(rows, WINDOW_ROWS)])
+        bench.backend.keep(FIRST, WINDOW_ROWS)
+        waiting, rows = waiting + WINDOW_ROWS, rows + WINDOW_ROWS
+    with pytest.raises(StateNotSettled):
+        bench.backend.draft([request(ROWS - 1, waiting)])
+    with pytest.raises(StateNotSettled):
+        bench.backend.draft([request(rows - 1)])
+    bench.backend.verify([window(rows)])
+    bench.backend.keep(FIRST, 1)
+
+
+def test_as_many_rows_as_the_facts_say_may_wait_for_the_head(models: dict[str, Model]) -> None:
+    bench = Bench(models["default"], [320])
+    most = bench.backend.facts().backlog_rows
+    bench.backend.prefill(FIRST, 0, PROMPT)
+    for position in range(ROWS, ROWS + most - 1):
+        bench.backend.verify([window(position)])
+        bench.backend.keep(FIRST, 1)
+    assert len(bench.backend.draft([request(ROWS - 1, most, depth=1)])[0]) == 1
+
+
 def test_a_round_of_more_rows_than_allowed_is_refused(models: dict[str, Model]) -> None:
     bench = Bench(models["default"], [32] * 5)
     for slot in range(5):
@@ -150,7 +178,7 @@ def test_a_token_outside_the_vocabulary_fails_the_call_and_a_release_mends_the_s
 def test_a_backend_without_a_draft_head_drafts_nothing(tmp_path: Path) -> None:
     write_tiny(tmp_path, mtp=False)
     backend = build_backend(load_checkpoint(tmp_path), dtype="float32", session_rows=[64], threads=1)
-    assert (backend.facts().draft_depth, backend.facts().window_rows) == (0, 1)
+    assert backend.facts().draft_depth == 0
     backend.prefill(FIRST, 0, PROMPT)
     with pytest.raises(StateNotSettled, match="drafts nothing"):
         backend.draft([request(ROWS - 1)])
@@ -164,7 +192,8 @@ def test_facts_are_those_it_was_built_with(checkpoint: Checkpoint) -> None:
     facts = backend.facts()
     assert facts == backend.facts()
     assert (facts.vocab_tokens, facts.session_rows) == (512, (64, 100))
-    assert (facts.draft_depth, facts.window_rows) == (2, 3)
+    assert facts.draft_depth == 2
+    assert facts.window_rows > facts.draft_depth
     assert facts.prompt_grid_rows == CHUNK_ROWS
     assert facts.prompt_pass_rows % facts.prompt_grid_rows == 0
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from hermitcrab.core.backend import DraftRequest, SlotId, Window
 from hermitcrab.engine.backend import Limits, TorchBackend
+from hermitcrab.errors import StateNotSettled
 from hermitcrab.kernels.linear import choose_path
 from hermitcrab.kernels.measures import Measures
 from hermitcrab.models.qwen4_exp.checkpoint import Checkpoint, load_checkpoint
@@ -96,7 +97,12 @@ def drafting(checkpoint: Checkpoint) -> Drafting:
         measures=Measures(products=choose_path(torch.float32)),
     )
     limits = Limits(
-        row_limit=16, window_rows=1 + DEPTH, draft_depth=DEPTH, prompt_grid_rows=64, prompt_pass_rows=256
+        row_limit=16,
+        window_rows=1 + DEPTH,
+        draft_depth=DEPTH,
+        prompt_grid_rows=64,
+        prompt_pass_rows=256,
+        backlog_rows=96,
     )
     backend = TorchBackend(model, Sessions(checkpoint.config, rows, torch.float32), limits, threads=1)
     return Drafting(model, backend)
@@ -139,6 +145,62 @@ def test_drafts_after_windows_with_rejected_drafts_are_the_references(
             continue
         logits, _ = drafting.draft([0], depth, {0: keep})[0]
         assert furthest(logits, expected_chain(reference, drafting.texts[0], depth)) < FLOAT32_LOGITS
+
+
+@pytest.mark.parametrize("windows", [3, 10, 25])
+def test_drafts_after_rows_that_waited_for_the_head_are_the_references(
+    drafting: Drafting, reference: Reference, windows: int
+) -> None:
+    """12 rows go through the decode kernels, 40 and 100 through the prompt kernels first."""
+    tokens = text_with_resets(12 + 4 * windows, seed=38, resets=(6, 20))
+    drafting.prompt(0, tokens[:11], tokens[11])
+    drafting.draft([0], DEPTH, {0: 1})
+    for _ in range(windows):
+        end = len(drafting.texts[0])
+        following = [*tokens[end:], 17][:4]
+        drafting.window(0, following[:3], 4, following[3])
+    logits, _ = drafting.draft([0], DEPTH, {0: 4 * windows})[0]
+    assert furthest(logits, expected_chain(reference, drafting.texts[0], DEPTH)) < FLOAT32_LOGITS
+
+
+# in the shared forward; through the prompt kernels; through two chunks of them
+@pytest.mark.parametrize("waiting", [3, 25, 80])
+def test_drafts_after_rows_that_waited_are_the_references(
+    drafting: Drafting, reference: Reference, waiting: int
+) -> None:
+    tokens = text_with_resets(30 + waiting, seed=36, resets=(12, 40))
+    drafting.prompt(0, tokens[:20], tokens[20])
+    drafting.prompt(1, tokens[:9], tokens[9])
+    while len(drafting.texts[0]) - 20 < waiting:
+        end = len(drafting.texts[0])
+        keep = min(1 + end % 3, waiting + 20 - end)
+        right = tokens[end : end + keep - 1]
+        drafting.window(0, [*right, *[RESET, 7, 8][: 4 - keep]], keep, tokens[end + keep - 1])
+    drafted = drafting.draft([0, 1], DEPTH, {0: waiting, 1: 1})
+    for slot, (logits, _) in drafted.items():
+        assert furthest(logits, expected_chain(reference, drafting.texts[slot], DEPTH)) < FLOAT32_LOGITS
+
+
+def test_rows_wait_in_a_session_that_moves(drafting: Drafting, reference: Reference) -> None:
+    tokens = text_with_resets(30, seed=37)
+    drafting.prompt(0, tokens[:20], tokens[20])
+    drafting.window(0, [*tokens[21:23], 7], 3, tokens[23])
+    drafting.backend.move(SlotId(0), SlotId(1))
+    drafting.texts[1] = drafting.texts[0]
+    logits, _ = drafting.draft([1], DEPTH, {1: 4})[1]
+    assert furthest(logits, expected_chain(reference, tokens[:24], DEPTH)) < FLOAT32_LOGITS
+
+
+def test_of_more_rows_than_may_wait_none_is_kept_and_the_head_is_lost(drafting: Drafting) -> None:
+    backlog_rows = drafting.backend.facts().backlog_rows
+    assert backlog_rows < 192
+    drafting.prompt(0, [5, 6, 7], 8)
+    for _ in range(backlog_rows):
+        drafting.window(0, [], 1, 9)
+    with pytest.raises(StateNotSettled, match="other rows to absorb"):
+        drafting.draft([0], DEPTH, {0: backlog_rows + 1})
+    # the session itself goes on
+    drafting.window(0, [], 1, 9)
 
 
 def test_two_streams_of_unequal_length_drafted_together_each_get_the_references(
