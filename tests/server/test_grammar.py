@@ -145,3 +145,22 @@ def test_a_grammar_may_be_made_on_one_thread_and_walked_on_another(text: ChatTex
     walker.start()
     walker.join(30)
     assert said == [written(text, opened(text, FORMS["json"]), [3] * 40)]
+
+
+@pytest.mark.parametrize("indent", [None, 1, 4, "\t"])
+def test_json_may_be_laid_out(text: ChatText, indent: int | str | None) -> None:
+    nested = json_form({"type": "object"}, "f")
+    said = json.dumps({"a": [1, {"b": {"c": []}}], "d": None}, indent=indent)
+    ids = text.vocabulary.encode(said)
+    matcher = opened(text, nested)
+    assert matcher.allowed(ids[:-1]) is not None
+    for token in ids:
+        matcher.advance(token)
+    assert is_complete(text, matcher)
+
+
+def test_json_is_no_place_for_white_space_without_end(text: ChatText) -> None:
+    matcher = opened(text, FORMS["json"])
+    assert matcher.allowed(text.vocabulary.encode('{ "')) is not None
+    assert matcher.allowed(text.vocabulary.encode("{  ")) is None
+    assert matcher.allowed(text.vocabulary.encode("{\n" + " " * 25)) is None

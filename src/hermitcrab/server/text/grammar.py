@@ -16,8 +16,8 @@ from hermitcrab.errors import LaneError, RequestError
 from hermitcrab.sampling.edits import without
 from hermitcrab.server.text.vocabulary import Vocabulary
 
-# a model that likes white space must not be able to go on with it for ever
-_JSON_OPTIONS: Mapping[str, Any] = {"whitespace_flexible": True, "whitespace_pattern": r"[ \n\t]{0,20}"}
+# a space, or a line break with indentation: a model that likes white space must not go on for ever
+_JSON_OPTIONS: Mapping[str, Any] = {"whitespace_flexible": True, "whitespace_pattern": r"( |\n[ \t]{0,24})?"}
 
 
 @dataclass(frozen=True, slots=True)
