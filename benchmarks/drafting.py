@@ -3,10 +3,10 @@
     python benchmarks/drafting.py [--tokens 300] [--repeats 3] [--threads 1] [--json FILE]
 
 Runs the lanes in this process, without HTTP, in two host loops over one engine: one with drafting off, one
-as a server has it. Repeats alternate between them, so that a busy moment of the machine meets both; a ratio is
-the median over the repeats of on / off. What the second loop has learned of costs and landing rates it keeps,
-as a server does. Counts and code edits are greedy. Stories are sampled at temperature 1 and go on past their
-end, so that they are long and drafts land badly. Replies with drafts must equal those without, token for token.
+as a server has it. Repeats alternate between them, so that a busy moment of the machine meets both; a ratio
+is the median over the repeats of on / off. What the second loop has learned of costs and landing rates it
+keeps, as a server does. Counts and code edits are greedy. Stories are sampled at temperature 1 and go on past
+their end, so that they are long and drafts land badly. Drafted replies must equal plain ones.
 """
 
 import argparse

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from lane_bench import GREEDY, SAMPLED, ask, sized, solo, solos, unsized
 
@@ -187,3 +187,55 @@ def test_any_crowd_in_any_sessions_equals_each_alone(
     bench.run()
     assert [bench.tokens(request.id) for request in requests] == solos(requests)
     assert bench.is_clean
+
+
+def copied_script(parts: list[tuple[int, int]]) -> tuple[int, ...]:
+    """A reply of parts of one text: so many tokens of it from there, over and over."""
+    text = [place * place * place % 61 for place in range(40)]
+    return tuple(token for start, count in parts for token in text[start : start + count])
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    replies=st.lists(
+        st.lists(st.tuples(st.integers(0, 20), st.integers(1, 20)), min_size=1, max_size=12),
+        min_size=1,
+        max_size=4,
+    ),
+    depth=st.none() | st.integers(1, 15),
+    head_depth=st.integers(0, 7),
+    row_limit=st.integers(5, 40),
+    backlog_rows=st.integers(16, 40),
+    period=st.integers(1, 4),
+)
+def test_replies_that_repeat_themselves_are_the_same_with_copies_and_without(
+    replies: list[list[tuple[int, int]]],
+    depth: int | None,
+    head_depth: int,
+    row_limit: int,
+    backlog_rows: int,
+    period: int,
+) -> None:
+    requests = [
+        ask(f"r{index}", prompt_tokens=4 + index, max_new_tokens=150) for index in range(len(replies))
+    ]
+    scripts = {request.prompt: copied_script(parts) for request, parts in zip(requests, replies, strict=True)}
+
+    def run(draft_depth: int | None) -> list[list[int]]:
+        bench = sized(
+            192,
+            *[64] * (len(requests) - 1),
+            draft_depth=draft_depth,
+            vocab_tokens=64,
+            window_rows=16,
+            row_limit=row_limit,
+            backlog_rows=backlog_rows,
+            script=scripts.__getitem__,
+            lands=lambda position, index: position % period == 0,
+        )
+        bench.submit(*requests)
+        bench.run()
+        assert bench.is_clean
+        return [bench.tokens(request.id) for request in requests]
+
+    assert run(depth) == run(0)

@@ -51,10 +51,6 @@ class CopyIndex:
         self._indexed = max(self._indexed, last)
 
 
-def next_copy_tokens(copy_tokens: int, *, drafted: int, landed: int, is_alone: bool) -> int:
-    """How long the next copy may be: doubled for a stream that runs alone while whole copies land."""
-    if is_alone and landed == drafted == copy_tokens:
-        return 2 * copy_tokens
-    if is_alone and landed == drafted:
-        return copy_tokens
-    return FIRST_COPY_TOKENS
+def next_copy_tokens(copy_tokens: int, *, all_landed: bool, is_alone: bool, most_tokens: int) -> int:
+    """How long the next copy may be: doubled for a stream that runs alone while its copies land whole."""
+    return min(2 * copy_tokens, most_tokens) if all_landed and is_alone else FIRST_COPY_TOKENS
