@@ -147,9 +147,17 @@ SAME_CONVERSATIONS: list[tuple[dict[str, Any], dict[str, Any]]] = [
                 {"type": "text", "text": "Be "},
                 {"type": "text", "text": "kind.", "cache_control": {}},
             ],
-            "messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}],
+            "messages": [
+                {"role": "system", "content": "And brief."},
+                {"role": "user", "content": [{"type": "text", "text": "hi"}]},
+            ],
         },
-        {"messages": [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "hi"}]},
+        {
+            "messages": [
+                {"role": "system", "content": "Be kind.\n\nAnd brief."},
+                {"role": "user", "content": "hi"},
+            ]
+        },
     ),
     (
         {
@@ -239,7 +247,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"max_tokens": None}, "max_tokens"),
     ({"max_tokens": 0}, "max_tokens"),
     ({"messages": []}, "messages"),
-    ({"messages": [{"role": "system", "content": "hi"}]}, "role"),
+    ({"messages": [{"role": "tool", "content": "hi"}]}, "role"),
     ({"messages": [{"role": "user", "content": None}]}, "content"),
     ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "image"),
     ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "text"),

@@ -46,7 +46,7 @@ Blocks = Annotated[tuple[Block, ...], BeforeValidator(_blocks)]
 class Spoken(RequestModel):
     """One message of a conversation."""
 
-    role: Literal["user", "assistant"]
+    role: Literal["user", "assistant", "system"]
     content: Blocks
 
 
@@ -172,10 +172,13 @@ class CountRequest(GeneratingRequest):
         messages = [Message(role="system", content=_joined(self.system, "system"))] if self.system else []
         for at, spoken in enumerate(self.messages):
             place = f"messages.{at}.content"
-            if spoken.role == "assistant":
-                messages.append(_assistant(spoken.content, place))
-            else:
-                messages += _user(spoken.content, place)
+            match spoken.role:
+                case "assistant":
+                    messages.append(_assistant(spoken.content, place))
+                case "system":
+                    messages.append(Message(role="system", content=_joined(spoken.content, place)))
+                case "user":
+                    messages += _user(spoken.content, place)
         return messages
 
 

@@ -23,6 +23,8 @@ class BlockList:
     def __init__(self) -> None:
         self.blocks: list[dict[str, Any]] = []
         self._is_open = False
+        # the open block's text, joined once: adding to a long string again and again copies it each time
+        self._texts: list[str] = []
 
     def push(self, pieces: Iterable[Piece]) -> list[dict[str, Any]]:
         """Take pieces, in order; returns the events that say so."""
@@ -34,9 +36,11 @@ class BlockList:
             return []
         self._is_open = False
         at = len(self.blocks) - 1
-        events = []
-        if self.blocks[at]["type"] == "thinking":
-            self.blocks[at]["signature"] = SIGNATURE
+        block, events = self.blocks[at], []
+        if block["type"] != "tool_use":
+            block[block["type"]] = "".join(self._texts)
+        if block["type"] == "thinking":
+            block["signature"] = SIGNATURE
             events.append(_delta(at, {"type": "signature_delta", "signature": SIGNATURE}))
         return [*events, {"type": "content_block_stop", "index": at}]
 
@@ -44,11 +48,11 @@ class BlockList:
         match piece:
             case Content(text):
                 events = self._open("text", {"text": ""})
-                self.blocks[-1]["text"] += text
+                self._texts.append(text)
                 return [*events, _delta(len(self.blocks) - 1, {"type": "text_delta", "text": text})]
             case Reasoning(text):
                 events = self._open("thinking", {"thinking": "", "signature": ""})
-                self.blocks[-1]["thinking"] += text
+                self._texts.append(text)
                 return [*events, _delta(len(self.blocks) - 1, {"type": "thinking_delta", "thinking": text})]
             case ToolCall():
                 events = [
@@ -64,7 +68,7 @@ class BlockList:
         if self._is_open and self.blocks[-1]["type"] == kind:
             return []
         events = self.close()
-        self._is_open = True
+        self._is_open, self._texts = True, []
         self.blocks.append({"type": kind, **empty})
         # the event holds the block as it opens, whatever is added to it later
         shown = dict(self.blocks[-1])

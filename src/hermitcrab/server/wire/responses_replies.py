@@ -26,6 +26,8 @@ class OutputList:
     def __init__(self) -> None:
         self.items: list[dict[str, Any]] = []
         self._is_open = False
+        # the open item's text, joined once: adding to a long string again and again copies it each time
+        self._texts: list[str] = []
 
     def push(self, pieces: Iterable[Piece]) -> list[dict[str, Any]]:
         """Take pieces, in order; returns the events that say so."""
@@ -41,6 +43,7 @@ class OutputList:
         events = []
         if item["type"] != "function_call":
             (part,) = item["content"]
+            part["text"] = "".join(self._texts)
             # output_text.done or reasoning_text.done, and the part that it ends
             end = {"text": part["text"], **_logprobs(part)}
             events.append(self._event(f"response.{part['type']}.done", content_index=0, **end))
@@ -61,7 +64,7 @@ class OutputList:
         if not self._is_open or self.items[-1]["type"] != kind:
             events = [*self.close(), *self._open_text(kind, part_kind)]
         (part,) = self.items[-1]["content"]
-        part["text"] += text
+        self._texts.append(text)
         delta = self._event(f"response.{part_kind}.delta", content_index=0, delta=text, **_logprobs(part))
         return [*events, delta]
 
@@ -89,7 +92,7 @@ class OutputList:
         ]
 
     def _open(self, kind: str, own: Mapping[str, Any]) -> dict[str, Any]:
-        self._is_open = True
+        self._is_open, self._texts = True, []
         name = f"{_ID_PREFIXES[kind]}_{secrets.token_hex(12)}"
         self.items.append({"id": name, "type": kind, "status": "in_progress", **own})
         return self._item_event("added")
