@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import anthropic
+import httpx2
 import pytest
 from anthropic import Anthropic
 from anthropic.types import MessageParam, ToolParam
@@ -168,6 +169,19 @@ def test_a_stream_left_early_frees_its_session(served: tuple[Served, int], clien
     )
     next(iter(stream))
     stream.close()
+    served[0].wait_until(is_idle, within_s=1.0)
+
+
+def test_a_client_that_runs_out_of_patience_frees_its_session(
+    served: tuple[Served, int], client: Anthropic
+) -> None:
+    with pytest.raises(anthropic.APITimeoutError):
+        client.with_options(timeout=httpx2.Timeout(0.3)).messages.create(
+            model=MODEL,
+            messages=[{"role": "user", "content": ENDLESS}],
+            max_tokens=4000,
+            extra_body={"ignore_eos": True},
+        )
     served[0].wait_until(is_idle, within_s=1.0)
 
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import httpx2
 import openai
 import pytest
 from openai import OpenAI
@@ -178,6 +179,16 @@ def test_a_stream_left_early_frees_its_session(served: tuple[Served, int], clien
     stream = client.responses.create(input=ENDLESS, stream=True, extra_body={"ignore_eos": True}, **PLAIN)
     next(iter(stream))
     stream.close()
+    served[0].wait_until(is_idle, within_s=1.0)
+
+
+def test_a_client_that_runs_out_of_patience_frees_its_session(
+    served: tuple[Served, int], client: OpenAI
+) -> None:
+    with pytest.raises(openai.APITimeoutError):
+        client.with_options(timeout=httpx2.Timeout(0.3)).responses.create(
+            input=ENDLESS, extra_body={"ignore_eos": True}, **PLAIN
+        )
     served[0].wait_until(is_idle, within_s=1.0)
 
 
