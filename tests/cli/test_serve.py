@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +23,8 @@ from hermitcrab.errors import SettingError
 from hermitcrab.settings import HttpSettings
 
 SCRIPT = Path(__file__).parent / "serve_fake_model.py"
+# far more than an end takes, for a busy machine; far less than the replies here and the longest drain
+END_S = 30
 ASK = {"messages": [{"role": "user", "content": "go on for ever"}], "stream": True, "ignore_eos": True}
 
 
@@ -55,8 +56,9 @@ open_stream = contextlib.contextmanager(stream_lines)
 
 def test_it_greets_with_address_model_sessions_and_a_line_to_try() -> None:
     with running() as (_, url, greeting):
-        model, session, total, check, line = greeting[-5:]
+        model, page, session, total, check, line = greeting[-6:]
         assert model.startswith(f"fake is served at {url}/v1, ")
+        assert page == f"  watch it at {url}/"
         assert (session, total) == ("  session 0: as many rows as it says", "  total: none")
         assert check == "  load check: not run"
         assert line.startswith(
@@ -77,7 +79,7 @@ def test_a_signal_ends_an_idle_server_at_once(wanted: signal.Signals) -> None:
     with running() as (process, url, _):
         httpx.get(f"{url}/health")
         process.send_signal(wanted)
-        assert process.wait(2) == 0
+        assert process.wait(END_S) == 0
 
 
 def test_a_signal_gives_running_replies_their_time_and_then_an_end() -> None:
@@ -87,7 +89,7 @@ def test_a_signal_gives_running_replies_their_time_and_then_an_end() -> None:
         told = [line for line in lines if line]
         assert json.loads(told[-2].removeprefix("data: "))["error"]["code"] == "shutting_down"
         assert told[-1] == "data: [DONE]"
-        assert process.wait(2) == 0
+        assert process.wait(END_S) == 0
 
 
 def test_while_it_drains_new_requests_are_told_to_come_back() -> None:
@@ -99,6 +101,8 @@ def test_while_it_drains_new_requests_are_told_to_come_back() -> None:
         answer = httpx.post(f"{url}/v1/chat/completions", json=ASK)
         assert answer.status_code == 503
         assert int(answer.headers["retry-after"]) > 0
+        assert httpx.get(f"{url}/ready").status_code == 503
+        assert "hermitcrab_draining 1.0" in httpx.get(f"{url}/metrics").text
 
 
 def test_a_second_signal_cuts_replies_off_with_their_terminal_event() -> None:
@@ -109,16 +113,14 @@ def test_a_second_signal_cuts_replies_off_with_their_terminal_event() -> None:
             pass
         process.send_signal(signal.SIGINT)
         assert [line for line in lines if line][-1] == "data: [DONE]"
-        assert process.wait(3) == 0
+        assert process.wait(END_S) == 0
 
 
 def test_a_stuck_engine_cannot_keep_the_program_from_ending() -> None:
     with running("--drain-seconds", "0", "--stuck") as (process, url, _), open_stream(url) as lines:
         assert next(lines).startswith("data: ")
-        started_s = time.monotonic()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(6) is not None
-        assert time.monotonic() - started_s < 6
+        assert process.wait(END_S) is not None
 
 
 def test_a_port_in_use_is_one_sentence_before_anything_is_loaded(capsys: pytest.CaptureFixture[str]) -> None:
