@@ -128,7 +128,7 @@ class Cut:
 class ScriptedDrafts(Relay):
     """Drafts that are right up to a chosen row and wrong from there; each stream goes round its cuts.
 
-    `known` has the reply to every prompt that will be asked, `cuts` what its windows are to be. `seen` collects
+    `known` has the reply to every prompt that will be asked, `cuts` what its windows are to be. `seen` has
     the cuts that came about. Its chains are as deep as the widest window, whatever the head behind it can do.
     """
 
