@@ -201,7 +201,7 @@ class ReluctantMoves(Relay):
 
 
 class ShortPasses(Relay):
-    """Takes prompt passes of at most so many rows, or of the grid's, where that is more."""
+    """Takes prompt passes of so many rows, rounded up to the grid, if the backend takes as many."""
 
     def __init__(self, backend: Backend, pass_rows: int) -> None:
         super().__init__(backend)
@@ -210,7 +210,8 @@ class ShortPasses(Relay):
     def facts(self) -> Facts:
         facts = super().facts()
         grid = facts.prompt_grid_rows
-        return replace(facts, prompt_pass_rows=-(-self._pass_rows // grid) * grid)
+        asked = -(-self._pass_rows // grid) * grid
+        return replace(facts, prompt_pass_rows=min(asked, facts.prompt_pass_rows))
 
 
 def every_cut(widths: Iterable[int]) -> tuple[Cut, ...]:
