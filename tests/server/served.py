@@ -47,14 +47,15 @@ class Gate:
 
 
 class SlowRounds:
-    """Gives every round a millisecond, so that an endless reply leaves the machine to others."""
+    """Gives every round some time, so that an endless reply leaves the machine to others."""
 
-    def __init__(self) -> None:
+    def __init__(self, round_s: float = 0.001) -> None:
+        self._round_s = round_s
         self._never = threading.Event()
 
     def __call__(self, call: Call) -> None:
         if call.kind is CallKind.VERIFY:
-            self._never.wait(0.001)
+            self._never.wait(self._round_s)
 
 
 class HeardLanes:

@@ -139,7 +139,7 @@ def test_gauges_show_who_runs_and_who_waits(text: ChatText) -> None:
 
 
 def test_a_pause_is_seen_while_it_lasts_and_counted_after_it(text: ChatText) -> None:
-    with serving(text, session_rows=(4096, 64, 64), grow_tokens=16, on_call=SlowRounds()) as served:
+    with serving(text, session_rows=(4096, 64, 64), grow_tokens=16, on_call=SlowRounds(0.005)) as served:
         with asking(served, 3, ENDLESS, max_tokens=1000):
             served.wait_until(lambda status: any(stream.state == "paused" for stream in status.streams))
             told = Metrics(served)

@@ -100,9 +100,9 @@ def answered(text: ChatText) -> Iterator[tuple[Served, int]]:
 
 @pytest.fixture
 def slow(text: ChatText) -> Iterator[tuple[Served, int]]:
-    """A server that takes its time, and its port: one large session and two small ones."""
+    """A server that takes its time, and its port: one session that is never full, and two small ones."""
     with (
-        serving(text, session_rows=(4096, 64, 64), grow_tokens=16, on_call=SlowRounds()) as served,
+        serving(text, session_rows=(60_000, 64, 64), grow_tokens=16, on_call=SlowRounds(0.005)) as served,
         listening(served.app) as port,
     ):
         yield served, port
@@ -223,7 +223,7 @@ def test_a_move_walks_from_shell_to_shell_and_is_told(slow: tuple[Served, int], 
     visit.send(RANDOM, longest=150)
     visit.page.wait_for_selector(".walker", state="attached")
     expect(visit.page.locator("#events")).to_contain_text(
-        re.compile(r"chat 1 moved from 64 to 4,096 rows at \d\d")
+        re.compile(r"chat 1 moved from 64 to 60,000 rows at \d\d")
     )
     served.wait_until(is_idle)
     expect(visit.page.locator(".walker")).to_have_count(0)
