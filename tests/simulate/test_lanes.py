@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sim_bench import COSTS, ODD_COSTS, at
 
-from hermitcrab.simulate.lanes import WINDOW_ROWS, House, simulate_lanes
+from hermitcrab.simulate.lanes import GRAINS, WINDOW_ROWS, House, simulate_lanes
 from hermitcrab.simulate.load import Arrival, draw_load
 from hermitcrab.simulate.outcome import Outcome, Served
 
@@ -93,7 +93,7 @@ def test_leaps_give_the_times_of_single_rounds(seed: int, count: int, rate: floa
     arrivals = tuple(Arrival(a.arrival_s, a.prompt_tokens, min(a.reply_tokens, 100)) for a in arrivals)
     house = House((32_768,) * 3, None)
     leaping = simulate_lanes(arrivals, house, ODD_COSTS, name="x")
-    plodding = simulate_lanes(arrivals, house, ODD_COSTS, name="x", leap_rows=1)
+    plodding = simulate_lanes(arrivals, house, ODD_COSTS, name="x", leaps=False)
     assert len(leaping.served) == len(plodding.served)
     for one, other in zip(leaping.served, plodding.served, strict=True):
         assert one.total_s == pytest.approx(other.total_s)
@@ -115,3 +115,15 @@ def test_sessions_are_left_no_more_than_a_leap_early() -> None:
     house = House((CONTEXT, 512), grow_tokens=64)
     served = only(run(at(0.0, prompt=100, reply=reply - 2 * WINDOW_ROWS, most=reply), house=house))
     assert served.moves == 0
+
+
+def test_a_coarse_grain_tells_nearly_the_same() -> None:
+    arrivals = draw_load("mixed", count=20, per_minute=30, seed=4)
+    house = House((262_144, 16_384, 16_384, 4096), 1024)
+    exact = simulate_lanes(arrivals, house, COSTS, name="x")
+    for grain in GRAINS:
+        coarse = simulate_lanes(arrivals, house, COSTS, name="x", grain=grain)
+        assert len(coarse.served) == len(exact.served)
+        assert coarse.total.mean_s == pytest.approx(exact.total.mean_s, rel=0.03)
+        assert coarse.waiting.mean_s == pytest.approx(exact.waiting.mean_s, rel=0.05)
+        assert coarse.tokens_per_s == pytest.approx(exact.tokens_per_s, rel=0.03)

@@ -10,13 +10,15 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from hermitcrab.cli.console import make_console
 from hermitcrab.core.slot_list import parse_slot_contexts
 from hermitcrab.errors import SettingError
 from hermitcrab.memory.budget import GIB, spell
 from hermitcrab.simulate.compare import SESSION_LIMIT, Comparison, Plan
 from hermitcrab.simulate.costs import H200_COSTS, Costs, read_costs
+from hermitcrab.simulate.lanes import GRAINS
 from hermitcrab.simulate.load import LOADS, Arrival, draw_load, read_load
-from hermitcrab.simulate.outcome import Outcome, Spread
+from hermitcrab.simulate.outcome import Outcome
 from hermitcrab.simulate.plot import plot
 from hermitcrab.simulate.suggest import Suggestion
 
@@ -60,6 +62,7 @@ def _read(given: dict[str, Any]) -> Asked:
         grow_tokens=given["slot_grow"],
         decode_share=given["decode_share"],
         memory_bytes=None if memory_gib is None else int(memory_gib * GIB),
+        grain=int(given["grain"]),
     )
     costs = H200_COSTS if given["costs"] is None else read_costs(given["costs"])
     return Asked(words, arrivals, plan, costs)
@@ -72,7 +75,8 @@ def simulate(**given: Any) -> None:
     outcomes = comparison.three()
     suggestion = None
     if given["suggest"]:
-        suggestion = comparison.suggest(tries=given["tries"], seed=0)
+        with make_console().status(f"trying up to {given['tries']} lists"):
+            suggestion = comparison.suggest(tries=given["tries"], seed=0)
         outcomes.insert(2, suggestion.outcome)
     _show(asked, outcomes, suggestion)
     if given["json"] is not None:
@@ -101,35 +105,30 @@ def _show(asked: Asked, outcomes: Sequence[Outcome], suggestion: Suggestion | No
 
 
 def outcome_table(outcomes: Sequence[Outcome]) -> Table:
-    """One way to use the memory a column: seconds as mean, then percentiles 50, 95 and 99."""
+    """One way to use the memory a column."""
     table = Table(pad_edge=False)
     table.add_column("")
     for outcome in outcomes:
         table.add_column(outcome.name, justify="right")
-    for name, cells in (
-        ("waiting, s: mean", [_mean(outcome.waiting) for outcome in outcomes]),
-        ("  p50 / p95 / p99", [_ranks(outcome.waiting) for outcome in outcomes]),
-        ("first token, s: mean", [_mean(outcome.first_token) for outcome in outcomes]),
-        ("  p50 / p95 / p99", [_ranks(outcome.first_token) for outcome in outcomes]),
-        ("whole reply, s: mean", [_mean(outcome.total) for outcome in outcomes]),
-        ("  p50 / p95 / p99", [_ranks(outcome.total) for outcome in outcomes]),
-        ("reply tokens / s", [f"{outcome.tokens_per_s:.1f}" for outcome in outcomes]),
-        ("most at once", [str(outcome.most_streams) for outcome in outcomes]),
-        ("moves", [str(outcome.moves) for outcome in outcomes]),
-        ("pauses, evictions", [str(outcome.interruptions) for outcome in outcomes]),
-        ("rows read again", [str(outcome.recomputed_rows) for outcome in outcomes]),
-        ("refused", [str(outcome.refused) for outcome in outcomes]),
+    for name, spreads in (
+        ("waiting", [outcome.waiting for outcome in outcomes]),
+        ("first token", [outcome.first_token for outcome in outcomes]),
+        ("whole reply", [outcome.total for outcome in outcomes]),
     ):
-        table.add_row(name, *cells)
+        table.add_row(f"{name}, s: mean", *[f"{spread.mean_s:.2f}" for spread in spreads])
+        table.add_row("  half within", *[f"{spread.p50_s:.2f}" for spread in spreads])
+        table.add_row("  95 % within", *[f"{spread.p95_s:.2f}" for spread in spreads])
+        table.add_row("  99 % within", *[f"{spread.p99_s:.2f}" for spread in spreads], end_section=True)
+    table.add_row("reply tokens / s", *[f"{outcome.tokens_per_s:.1f}" for outcome in outcomes])
+    for name, counts in (
+        ("most at once", [outcome.most_streams for outcome in outcomes]),
+        ("moves", [outcome.moves for outcome in outcomes]),
+        ("pauses; the pool's evictions", [outcome.interruptions for outcome in outcomes]),
+        ("rows read again", [outcome.recomputed_rows for outcome in outcomes]),
+        ("refused: too long", [outcome.refused for outcome in outcomes]),
+    ):
+        table.add_row(name, *[f"{count:,}" for count in counts])
     return table
-
-
-def _mean(spread: Spread) -> str:
-    return f"{spread.mean_s:.2f}"
-
-
-def _ranks(spread: Spread) -> str:
-    return f"{spread.p50_s:.2f} / {spread.p95_s:.2f} / {spread.p99_s:.2f}"
 
 
 def _document(asked: Asked, outcomes: Sequence[Outcome], suggestion: Suggestion | None) -> dict[str, Any]:
@@ -258,6 +257,13 @@ command = click.Command(
             type=_FILE,
             metavar="FILE",
             help="Times and bytes as JSON, see docs/simulate.md.  [default: estimates for one H200]",
+        ),
+        click.Option(
+            ["--grain"],
+            type=click.Choice([str(grain) for grain in GRAINS]),
+            default="4",
+            show_default=True,
+            help="Tokens that are counted as one; 1 is exact and takes three times as long as 4.",
         ),
         click.Option(["--suggest"], is_flag=True, help="Search for a list that does better in this memory."),
         click.Option(

@@ -7,7 +7,7 @@ read. So times are those of single rounds, to the last one; only moves come a fe
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from hermitcrab.clock import ScriptedClock
@@ -28,11 +28,14 @@ from hermitcrab.simulate.outcome import Outcome, Served
 # a window of the server, which its sessions leave room for
 WINDOW_ROWS = 16
 
-# the longest leap: a session is left so many rows early, less a window, which must stay small beside it
-LEAP_ROWS = 32
+# the longest leap: a session is left so many tokens early, less a window, which must stay small beside it
+LEAP_TOKENS = 32
+_LEAST_LEAP_ROWS = 4
 
 # rows of a prompt pass, as where the default costs of a prompt row were measured
 PASS_ROWS = 2048
+
+GRAINS = (1, 2, 4, 8, 16)
 
 _END, _WORD = 0, 1
 _GREEDY = Sampling()
@@ -61,6 +64,54 @@ class House:
         return spell(self.session_tokens)
 
 
+@dataclass(frozen=True, slots=True)
+class Grain:
+    """So many tokens are counted as one, and take the time of so many: one of `GRAINS`, 1 is exact.
+
+    A reply's length may be off by half a grain; a request that arrives may wait for a grain of rounds.
+    """
+
+    tokens: int = 1
+
+    def __post_init__(self) -> None:
+        assert self.tokens in GRAINS, f"a grain of {self.tokens} tokens does not divide a window"
+
+    @property
+    def leap_rows(self) -> int:
+        """The longest leap."""
+        return max(_LEAST_LEAP_ROWS, LEAP_TOKENS // self.tokens)
+
+    def arrivals(self, arrivals: Sequence[Arrival]) -> tuple[Arrival, ...]:
+        """A load in grains: prompts rounded up, replies to the nearest."""
+        return tuple(
+            Arrival(
+                arrival.arrival_s,
+                self.up(arrival.prompt_tokens),
+                max(1, round(arrival.reply_tokens / self.tokens)),
+                None if arrival.max_tokens is None else self.up(arrival.max_tokens),
+            )
+            for arrival in arrivals
+        )
+
+    def costs(self, costs: Costs) -> Costs:
+        """What a grain costs."""
+        rounds = tuple(replace(cost, ms=cost.ms * self.tokens) for cost in costs.rounds)
+        return replace(
+            costs,
+            rounds=rounds,
+            prompt_row_ms=costs.prompt_row_ms * self.tokens,
+            move_row_ms=costs.move_row_ms * self.tokens,
+        )
+
+    def session_rows(self, tokens: int, *, leap_rows: int) -> int:
+        """A session as large as the server's, when leaps stand in for its windows."""
+        return (tokens + MARGIN_ROWS - WINDOW_ROWS) // self.tokens + leap_rows
+
+    def up(self, tokens: int) -> int:
+        """Grains that hold so many tokens."""
+        return -(-tokens // self.tokens)
+
+
 class TimedBackend:
     """Implements `Backend`: no tensors, no tokens but "more" and "end", only time on the clock."""
 
@@ -72,6 +123,7 @@ class TimedBackend:
         clock: ScriptedClock,
         *,
         leap_rows: int,
+        pass_rows: int,
     ) -> None:
         self._facts = Facts(
             vocab_tokens=len(arrivals) + 2,
@@ -80,8 +132,8 @@ class TimedBackend:
             window_rows=leap_rows,
             draft_depth=leap_rows - 1,
             backlog_rows=2 * leap_rows,
-            prompt_grid_rows=PASS_ROWS,
-            prompt_pass_rows=PASS_ROWS,
+            prompt_grid_rows=pass_rows,
+            prompt_pass_rows=pass_rows,
         )
         self._arrivals = arrivals
         self._costs = costs
@@ -141,8 +193,9 @@ class TimedBackend:
 class _Ear:
     """A sink that makes a record of a request's end."""
 
-    def __init__(self, arrival: Arrival, served: list[Served]) -> None:
+    def __init__(self, arrival: Arrival, grain: Grain, served: list[Served]) -> None:
         self._arrival = arrival
+        self._grain = grain
         self._served = served
         self._pauses = 0
 
@@ -157,13 +210,17 @@ class _Ear:
                         waited_s=usage.waited_s,
                         first_token_s=usage.first_token_s,
                         total_s=usage.first_token_s + usage.decode_s,
-                        reply_tokens=usage.completion_tokens,
+                        reply_tokens=self._tokens(usage.completion_tokens),
                         interruptions=self._pauses,
                         moves=usage.moves,
                     )
                 )
             case Failed(error=error):
                 raise AssertionError(f"a simulated request failed: {error}")
+
+    def _tokens(self, grains: int) -> int:
+        """Tokens of a reply of so many grains; a reply that came to its end has what it was to have."""
+        return min(grains * self._grain.tokens, self._arrival.reply_tokens)
 
 
 class _Loop(HostLoop):
@@ -176,22 +233,33 @@ class _Loop(HostLoop):
 class Simulation:
     """One load on one house."""
 
-    def __init__(self, arrivals: Sequence[Arrival], house: House, costs: Costs, *, leap_rows: int) -> None:
-        self._arrivals = arrivals
-        self._costs = costs
+    def __init__(
+        self, arrivals: Sequence[Arrival], house: House, costs: Costs, grain: Grain, *, leaps: bool
+    ) -> None:
+        self._asked = arrivals
+        self._arrivals = grain.arrivals(arrivals)
+        self._costs = grain.costs(costs)
+        self._memory_bytes = house.memory_bytes(costs)
         self._house = house
         self._clock = ScriptedClock()
-        # so much more than the server's that a leap in place of its window fits where the window would
-        session_rows = [tokens + MARGIN_ROWS + leap_rows - WINDOW_ROWS for tokens in house.session_tokens]
-        self._backend = TimedBackend(session_rows, arrivals, costs, self._clock, leap_rows=leap_rows)
+        leap_rows = grain.leap_rows if leaps else 1
+        self._backend = TimedBackend(
+            [grain.session_rows(tokens, leap_rows=leap_rows) for tokens in house.session_tokens],
+            self._arrivals,
+            self._costs,
+            self._clock,
+            leap_rows=leap_rows,
+            pass_rows=PASS_ROWS // grain.tokens,
+        )
         self._backend.leap = self._leap
         rules = LaneRules(
-            grow_tokens=house.grow_tokens,
+            grow_tokens=None if house.grow_tokens is None else grain.up(house.grow_tokens),
             decode_share=house.decode_share,
-            context_tokens=house.context_tokens,
+            context_tokens=house.context_tokens // grain.tokens,
             drafts_always=True,
         )
         self._loop = _Loop(self._backend, rules, self._clock, ())
+        self._grain = grain
         self._next = 0
         self._refused = 0
         self._most_streams = 0
@@ -215,7 +283,7 @@ class Simulation:
         return Outcome(
             name=name,
             sessions=self._house.words,
-            memory_bytes=self._house.memory_bytes(self._costs),
+            memory_bytes=self._memory_bytes,
             served=tuple(self._served),
             refused=self._refused,
             most_streams=self._most_streams,
@@ -238,7 +306,7 @@ class Simulation:
             except ContextLengthExceeded:
                 self._refused += 1
                 continue
-            ear = _Ear(arrival, self._served)
+            ear = _Ear(self._asked[int(request.id)], self._grain, self._served)
             self._loop.enqueue(request, limits, ear, submitted_s=arrival.arrival_s)
 
     def _leap(self) -> int:
@@ -261,7 +329,7 @@ class Simulation:
 
 
 def simulate_lanes(
-    arrivals: Sequence[Arrival], house: House, costs: Costs, *, name: str, leap_rows: int = LEAP_ROWS
+    arrivals: Sequence[Arrival], house: House, costs: Costs, *, name: str, grain: int = 1, leaps: bool = True
 ) -> Outcome:
-    """The load on the sessions of a house; `leap_rows` is the longest leap, 1 for none."""
-    return Simulation(arrivals, house, costs, leap_rows=leap_rows).run(name)
+    """The load on the sessions of a house, `grain` tokens counted as one; without `leaps` round by round."""
+    return Simulation(arrivals, house, costs, Grain(grain), leaps=leaps).run(name)

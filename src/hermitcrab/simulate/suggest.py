@@ -46,9 +46,9 @@ def suggest(
     room_bytes = memory_bytes - costs.bytes_of(context_tokens + MARGIN_ROWS)
     best = tuple(sorted(start, reverse=True))
     seen, outcome = {best}, simulate(best)
-    is_better = True
-    while is_better and len(seen) < tries:
-        is_better = False
+    has_gained = True
+    while has_gained and len(seen) < tries:
+        has_gained = False
         steps = [
             listed
             for listed in dict.fromkeys(_steps(best, context_tokens, costs))
@@ -62,13 +62,14 @@ def suggest(
                 break
             seen.add(listed)
             other = simulate(listed)
-            if _is_better(other, outcome):
-                best, outcome, is_better = listed, other, True
+            if is_better(other, outcome):
+                best, outcome, has_gained = listed, other, True
                 break
     return Suggestion(best, outcome, len(seen))
 
 
-def _is_better(other: Outcome, than: Outcome) -> bool:
+def is_better(other: Outcome, than: Outcome) -> bool:
+    """True for fewer requests refused, or as many and whole replies that are sooner there on average."""
     if other.refused != than.refused:
         return other.refused < than.refused
     return other.total.mean_s < than.total.mean_s * (1 - _LEAST_GAIN)
