@@ -7,10 +7,23 @@ from pathlib import Path
 import pytest
 from sim_bench import COSTS
 
+from hermitcrab.clock import ScriptedClock
+from hermitcrab.core.api import Event, Request
+from hermitcrab.core.fake import FakeBackend
+from hermitcrab.core.lanes import LaneRules
+from hermitcrab.core.recording import RecordedLoop, Recorder, open_trail
 from hermitcrab.errors import TrailError
+from hermitcrab.sampling.params import Sampling
 from hermitcrab.simulate.costs import H200_COSTS, DraftGain, RoundCost, read_costs
 from hermitcrab.simulate.load import LOADS, Arrival, draw_load, read_load
 from hermitcrab.simulate.outcome import Spread, spread
+
+
+class Ear:
+    """A sink that nobody listens at."""
+
+    def put(self, event: Event) -> None:
+        pass
 
 
 @pytest.mark.parametrize(("streams", "ms"), [(1, 10.0), (6, 15.0), (11, 20.0), (21, 30.0)])
@@ -76,7 +89,9 @@ def test_a_trace_is_read_in_order_of_time(tmp_path: Path) -> None:
     ("content", "says"),
     [
         ("", "no requests in it"),
-        ("{", "line 1"),
+        ("{", "line 1 is no JSON object"),
+        ("{\n{}", "line 1 is no JSON object"),
+        ('{"trail": 1}', "a trail of another version: KeyError: 'at_us'"),
         ('{"arrival_s": 0, "prompt_tokens": 5}', "line 1: Arrival needs reply_tokens"),
         ('{"arrival_s": -1, "prompt_tokens": 5, "reply_tokens": 1}', "line 1: a time below 0"),
         (
@@ -90,6 +105,26 @@ def test_a_file_that_is_no_trace_is_refused_with_its_line(tmp_path: Path, conten
     path.write_text(content)
     with pytest.raises(TrailError, match=says):
         read_load(path)
+
+
+def test_a_trail_is_a_load_of_the_requests_that_had_a_token(tmp_path: Path) -> None:
+    path, clock = tmp_path / "trail.jsonl", ScriptedClock(500.0)
+    backend = FakeBackend((64,), on_call=lambda call: clock.advance(0.5))
+    loop = RecordedLoop(backend, LaneRules(), Recorder(open_trail(path), clock), ())
+    requests = {
+        name: Request(name, (1,) * prompt_tokens, Sampling(), max_new_tokens=reply_tokens)
+        for name, prompt_tokens, reply_tokens in (("a", 9, 7), ("b", 5, 30), ("c", 3, 2))
+    }
+    loop.submit(requests["a"], Ear())
+    clock.advance(3.0)
+    loop.submit(requests["b"], Ear())
+    loop.submit(requests["c"], Ear())
+    loop.cancel("c")
+    while loop.has_requests:
+        loop.step()
+    with path.open("a") as file:
+        file.write('{"act":"st')
+    assert read_load(path) == (Arrival(0.0, 9, 7, 7), Arrival(3.0, 5, 30, 30))
 
 
 @pytest.mark.parametrize("read", [read_load, read_costs])

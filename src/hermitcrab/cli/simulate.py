@@ -188,8 +188,8 @@ command = click.Command(
             ["--trace"],
             type=_FILE,
             metavar="FILE",
-            help="The load as JSON lines: arrival_s, prompt_tokens, reply_tokens, and max_tokens if clients "
-            "send it.",
+            help="The load: a trail of `hermitcrab serve`, or JSON lines with arrival_s, prompt_tokens, "
+            "reply_tokens, and max_tokens if the client sends it.",
         ),
         click.Option(
             ["--load"],

@@ -163,7 +163,7 @@ class LaneEngine:
         self.table.give_back(slot)
         self._empty(slot)
         assert stream.reply.outcome is not None, "a stream was retired before its end"
-        self.note(Ended(stream.request.id, stream.reply.outcome))
+        self.note(Ended(stream.request.id, stream.reply.outcome, len(stream.reply.tokens)))
 
     def _make_room(self) -> None:
         if self.sizing.grow_tokens is None:

@@ -25,7 +25,16 @@ from typing import Any, Protocol
 import hermitcrab
 from hermitcrab.clock import Clock
 from hermitcrab.core.api import Event, Request, Sink, StopWatch
-from hermitcrab.core.backend import Backend, DraftRequest, Facts, SlotId, Verified, Window
+from hermitcrab.core.backend import (
+    Backend,
+    DraftRequest,
+    Facts,
+    PieceId,
+    SlotId,
+    StateKeeper,
+    Verified,
+    Window,
+)
 from hermitcrab.core.grammar import GrammarRules
 from hermitcrab.core.lanes import LaneRules
 from hermitcrab.core.loop import HostLoop
@@ -213,6 +222,11 @@ class RecordedLoop(HostLoop):
             RecordedBackend(backend, recorder), rules, RecordedClock(recorder), (*tracers, recorder)
         )
 
+    def submit(self, request: Request, sink: Sink) -> None:
+        # its time of submission is now, not that of the last act
+        self._recorder.tick()
+        super().submit(request, sink)
+
     def enqueue(self, request: Request, limits: Limits, sink: Sink, *, submitted_s: float) -> None:
         submitted_us = round(submitted_s * 1e6)
         with self._recorder.act("submit", request=request, limits=limits, submitted_us=submitted_us):
@@ -399,6 +413,34 @@ class RecordedBackend:
     def release(self, slot: SlotId) -> None:
         with self._recorder.call("release", slot=slot):
             self._backend.release(slot)
+
+    def keeper(self) -> StateKeeper | None:
+        keeper = self._backend.keeper()
+        return None if keeper is None else RecordedKeeper(keeper, self._recorder)
+
+
+class RecordedKeeper:
+    """A keeper of states; each call is written down."""
+
+    def __init__(self, keeper: StateKeeper, recorder: Recorder) -> None:
+        self._keeper = keeper
+        self._recorder = recorder
+
+    def save_rows(self, slot: SlotId, piece: PieceId, start: int) -> None:
+        with self._recorder.call("save_rows", slot=slot, piece=piece, start=start):
+            self._keeper.save_rows(slot, piece, start)
+
+    def save_end(self, slot: SlotId, piece: PieceId) -> None:
+        with self._recorder.call("save_end", slot=slot, piece=piece):
+            self._keeper.save_end(slot, piece)
+
+    def restore(self, slot: SlotId, rows: Sequence[PieceId], end: PieceId) -> None:
+        with self._recorder.call("restore", slot=slot, rows=list(rows), end=end):
+            self._keeper.restore(slot, rows, end)
+
+    def drop(self, piece: PieceId) -> None:
+        with self._recorder.call("drop", piece=piece):
+            self._keeper.drop(piece)
 
 
 def _written(came_in: Record) -> Record:

@@ -43,10 +43,11 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A stream gave its session back."""
+    """A stream gave its session back, after a reply of so many tokens."""
 
     request_id: str
     outcome: FinishReason | HermitcrabError
+    reply_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

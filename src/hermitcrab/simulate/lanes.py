@@ -179,6 +179,9 @@ class TimedBackend:
         self._ends.pop(slot, None)
         self._rows.pop(slot, None)
 
+    def keeper(self) -> None:
+        """It keeps no states: every arrival's prompt is another."""
+
     def _verify(self, window: Window) -> Verified:
         rows = len(window.tokens)
         return Verified((*((_WORD,) * (rows - 1)), self._token(window.slot, window.position + rows)))

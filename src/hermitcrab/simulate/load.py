@@ -2,9 +2,10 @@
 
 import json
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hermitcrab.core.records import built
 from hermitcrab.errors import TrailError
@@ -70,29 +71,93 @@ def draw_load(name: str, *, count: int, per_minute: float, seed: int) -> tuple[A
 
 
 def read_load(path: Path) -> tuple[Arrival, ...]:
-    """A trace of JSON lines with the fields of `Arrival`, by time. Raises TrailError if it is none."""
+    """A trace of JSON lines with the fields of `Arrival`, by time, or what came in by a server's trail.
+
+    Raises TrailError for a file that is neither.
+    """
     try:
         with path.open(encoding="utf-8") as lines:
-            arrivals = tuple(_arrivals(path, lines))
+            records = list(_records(path, lines))
     except OSError as error:
         raise TrailError(f"{path}: cannot be read: {error.strerror}") from error
+    if records and "trail" in records[0].fields:
+        try:
+            arrivals = _from_trail(records)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise TrailError(
+                f"{path}: a trail of another version: {type(error).__name__}: {error}."
+            ) from error
+    else:
+        arrivals = [_arrival(path, record) for record in records]
     if not arrivals:
         raise TrailError(f"{path}: no requests in it.")
     return tuple(sorted(arrivals, key=lambda arrival: arrival.arrival_s))
 
 
-def _arrivals(path: Path, lines: Iterable[str]) -> Iterable[Arrival]:
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """A line's number and what it says."""
+
+    line: int
+    fields: dict[str, Any]
+
+
+def _records(path: Path, lines: Iterable[str]) -> Iterator[_Record]:
+    """Lines that are not blank; one that breaks off at the end of a trail is left out."""
+    is_trail, torn = False, None
     for number, line in enumerate(lines, start=1):
+        if torn is not None:
+            raise TrailError(f"{path}: line {torn} is no JSON object.")
         if not line.strip():
             continue
         try:
-            arrival: Arrival = built(Arrival, json.loads(line))
-        except (TypeError, ValueError, AttributeError) as error:
-            raise TrailError(
-                f"{path}: line {number}: {error}. A line is like "
-                '{"arrival_s": 1.5, "prompt_tokens": 900, "reply_tokens": 200}.'
-            ) from error
-        counts = (arrival.prompt_tokens, arrival.reply_tokens, arrival.max_tokens or 1)
-        if arrival.arrival_s < 0 or min(counts) < 1:
-            raise TrailError(f"{path}: line {number}: a time below 0, or a count below 1.")
-        yield arrival
+            fields = json.loads(line)
+        except ValueError:
+            fields = None
+        if isinstance(fields, dict):
+            is_trail = is_trail or "trail" in fields
+            yield _Record(number, fields)
+        else:
+            torn = number
+    if torn is not None and not is_trail:
+        raise TrailError(f"{path}: line {torn} is no JSON object.")
+
+
+def _arrival(path: Path, record: _Record) -> Arrival:
+    try:
+        arrival: Arrival = built(Arrival, record.fields)
+    except (TypeError, ValueError) as error:
+        raise TrailError(
+            f"{path}: line {record.line}: {error}. A line is like "
+            '{"arrival_s": 1.5, "prompt_tokens": 900, "reply_tokens": 200}.'
+        ) from error
+    counts = (arrival.prompt_tokens, arrival.reply_tokens, arrival.max_tokens or 1)
+    if arrival.arrival_s < 0 or min(counts) < 1:
+        raise TrailError(f"{path}: line {record.line}: a time below 0, or a count below 1.")
+    return arrival
+
+
+def _from_trail(records: Sequence[_Record]) -> list[Arrival]:
+    """Requests that came to a token, with the replies they had; a later run of the server comes after."""
+    arrivals: list[Arrival] = []
+    came_in: dict[str, dict[str, Any]] = {}
+    begun_us = passed_us = 0
+    for record in records:
+        fields = record.fields
+        if "trail" in fields:
+            passed_us += max((item["submitted_us"] for item in came_in.values()), default=begun_us) - begun_us
+            begun_us, came_in = fields["at_us"], {}
+        elif fields.get("act") == "submit":
+            came_in[fields["request"]["id"]] = fields
+        for item in fields.get("did", ()):
+            if item.get("decided") == "Ended" and item["reply_tokens"]:
+                asked = came_in[item["request_id"]]
+                arrivals.append(
+                    Arrival(
+                        arrival_s=(passed_us + max(0, asked["submitted_us"] - begun_us)) / 1e6,
+                        prompt_tokens=asked["request"]["prompt_tokens"],
+                        reply_tokens=item["reply_tokens"],
+                        max_tokens=asked["request"]["max_new_tokens"],
+                    )
+                )
+    return arrivals

@@ -1,4 +1,6 @@
-"""An ideal paged pool at the same memory, a model of its own: what no list of sessions can do better than.
+"""An ideal paged pool at the same memory, a model of its own: how little a request waits for memory at best.
+
+It is no bound for whole replies: it lets in all that fits, and with more at once each round takes longer.
 
 Idealised in its favour: a page is one row, so nothing is lost to rounding or fragments; pages cost no time to
 find, and rounds and passes take as long as with sessions; a request may pass any that does not fit, for ever.
