@@ -9,7 +9,7 @@ from pathlib import Path
 from hermitcrab.clock import WallClock
 from hermitcrab.core.host import LaneHost
 from hermitcrab.core.lanes import LaneRules
-from hermitcrab.core.recording import open_trail
+from hermitcrab.core.recorder import open_trail
 from hermitcrab.core.slot_list import MARGIN_ROWS, parse_slot_contexts, rows_of
 from hermitcrab.engine.backend import TorchBackend, boundary_tokens
 from hermitcrab.engine.build import ROW_LIMIT, build_backend, session_cost, weight_bytes, window_rows

@@ -17,7 +17,8 @@ from hermitcrab.core.api import Event, Failed, Finished
 from hermitcrab.core.fake import CallKind, FakeBackend, Fault
 from hermitcrab.core.host import LaneHost
 from hermitcrab.core.lanes import LaneRules
-from hermitcrab.core.recording import RecordedLoop, Recorder, open_trail
+from hermitcrab.core.recorder import Recorder, open_trail
+from hermitcrab.core.recording import RecordedLoop
 from hermitcrab.core.records import packed, plain, unpacked
 from hermitcrab.core.replay import Replayed, replay
 from hermitcrab.errors import DeviceFailed, LaneMemory, SettingError, ShuttingDown, TrailError

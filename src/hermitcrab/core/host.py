@@ -13,7 +13,8 @@ from hermitcrab.core.api import Request, Sink, Status
 from hermitcrab.core.backend import Backend
 from hermitcrab.core.lanes import LaneRules
 from hermitcrab.core.loop import HostLoop
-from hermitcrab.core.recording import LineFile, RecordedLoop, Recorder
+from hermitcrab.core.recorder import LineFile, Recorder
+from hermitcrab.core.recording import RecordedLoop
 from hermitcrab.core.stream import Limits
 from hermitcrab.core.trail import LogTracer, LoopFailed, Tracer
 from hermitcrab.errors import LaneError, QueueFull, RequestError, ShuttingDown

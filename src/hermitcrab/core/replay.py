@@ -13,9 +13,10 @@ from itertools import zip_longest
 
 from hermitcrab import errors
 from hermitcrab.core.api import Event, Request
-from hermitcrab.core.backend import DraftRequest, Facts, SlotId, Verified, Window
+from hermitcrab.core.backend import DraftRequest, Facts, PieceId, SlotId, StateKeeper, Verified, Window
 from hermitcrab.core.lanes import LaneRules
-from hermitcrab.core.recording import FORMAT, Record, RecordedLoop, Recorder
+from hermitcrab.core.recorder import FORMAT, Record, Recorder
+from hermitcrab.core.recording import RecordedLoop
 from hermitcrab.core.records import built, unpacked, unpacked_bytes
 from hermitcrab.core.stream import Limits
 from hermitcrab.errors import DeviceFailed, HermitcrabError, LaneError, TrailError
@@ -261,6 +262,21 @@ class _Answers:
 
     def release(self, slot: SlotId) -> None:
         self._line.answer("release")
+
+    def keeper(self) -> StateKeeper | None:
+        return None if self._facts.piece_costs is None else self
+
+    def save_rows(self, slot: SlotId, piece: PieceId, start: int) -> None:
+        self._line.answer("save_rows")
+
+    def save_end(self, slot: SlotId, piece: PieceId) -> None:
+        self._line.answer("save_end")
+
+    def restore(self, slot: SlotId, rows: Sequence[PieceId], end: PieceId) -> None:
+        self._line.answer("restore")
+
+    def drop(self, piece: PieceId) -> None:
+        self._line.answer("drop")
 
 
 class _Watch:

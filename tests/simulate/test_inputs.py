@@ -1,4 +1,4 @@
-"""Tables of costs and loads: straight lines between what is measured, and files that say what is wrong."""
+"""What goes into a simulation: costs, loads, trails as loads; files that are none say what is wrong."""
 
 import json
 from dataclasses import asdict, replace
@@ -11,12 +11,12 @@ from hermitcrab.clock import ScriptedClock
 from hermitcrab.core.api import Event, Request
 from hermitcrab.core.fake import FakeBackend
 from hermitcrab.core.lanes import LaneRules
-from hermitcrab.core.recording import RecordedLoop, Recorder, open_trail
+from hermitcrab.core.recorder import Recorder, open_trail
+from hermitcrab.core.recording import RecordedLoop
 from hermitcrab.errors import TrailError
 from hermitcrab.sampling.params import Sampling
 from hermitcrab.simulate.costs import H200_COSTS, DraftGain, RoundCost, read_costs
 from hermitcrab.simulate.load import LOADS, Arrival, draw_load, read_load
-from hermitcrab.simulate.outcome import Spread, spread
 
 
 class Ear:
@@ -143,9 +143,3 @@ def test_the_same_seed_draws_the_same_load_and_another_one_does_not(name: str) -
 def test_a_load_comes_at_about_its_rate() -> None:
     last_s = draw_load("chats", count=2000, per_minute=30, seed=0)[-1].arrival_s
     assert last_s == pytest.approx(2000 * 2.0, rel=0.1)
-
-
-def test_percentiles_are_nearest_ranks() -> None:
-    assert spread([float(value) for value in range(1, 101)]) == Spread(50.5, 50.0, 95.0, 99.0)
-    assert spread([7.0]) == Spread(7.0, 7.0, 7.0, 7.0)
-    assert spread([]) == Spread(0.0, 0.0, 0.0, 0.0)

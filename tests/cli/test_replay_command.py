@@ -16,7 +16,7 @@ from hermitcrab.core.api import Event, Finished
 from hermitcrab.core.fake import FakeBackend
 from hermitcrab.core.host import LaneHost
 from hermitcrab.core.lanes import LaneRules
-from hermitcrab.core.recording import open_trail
+from hermitcrab.core.recorder import open_trail
 
 
 class LastEar(Ear):
