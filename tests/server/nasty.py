@@ -1,7 +1,11 @@
 """Bodies that no route may stumble over: a table of them for any request that is right without them."""
 
+import asyncio
 import json
 from typing import Any
+
+import httpx
+from fastapi import FastAPI
 
 # written into a body as they stand, since JSON as Python writes it has no other way to say them
 RAW_VALUES = (
@@ -51,6 +55,17 @@ def bodies(good: dict[str, Any]) -> list[bytes]:
         made += [marked.replace(b'"@HERE@"', raw) for raw in RAW_VALUES]
     made.append(json.dumps({**good, "deep": _nested(100)}).encode())
     return made
+
+
+def answers(app: FastAPI, path: str, good: dict[str, Any]) -> list[tuple[bytes, httpx.Response]]:
+    """Each of the bodies with the application's answer to it, asked one after another without a socket."""
+
+    async def ask() -> list[tuple[bytes, httpx.Response]]:
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            return [(body, await client.post(path, content=body)) for body in bodies(good)]
+
+    return asyncio.run(ask())
 
 
 def _paths(value: Any, head: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from nasty import bodies
+from nasty import answers
 from served import ENDLESS, MODEL, RANDOM, Gate, Served, asking, is_idle, serving
 
 from hermitcrab.core.fake import CallKind
@@ -342,8 +342,7 @@ FULL = {
 
 @pytest.mark.parametrize("path", [PATH, f"{PATH}/count_tokens"])
 def test_no_body_makes_the_server_stumble(served: Served, path: str) -> None:
-    for body in bodies(FULL):
-        response = served.ask(body, path=path)
+    for body, response in answers(served.app, path, FULL):
         if response.status_code != 200:
             assert response.status_code in (400, 404), (body[:300], response.text)
             refusal(response, response.status_code)

@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
-from nasty import bodies
+from nasty import answers
 from served import MODEL, RANDOM, Served, events, is_idle, serving
 
 from hermitcrab.core.fake import CallKind
@@ -343,8 +343,7 @@ FULL = {
 
 
 def test_no_body_makes_the_server_stumble(served: Served) -> None:
-    for body in bodies(FULL):
-        response = served.ask(body, path=PATH)
+    for body, response in answers(served.app, PATH, FULL):
         if response.status_code != 200:
             assert response.status_code in (400, 404), (body[:300], response.text)
             refusal(response, response.status_code)
