@@ -297,8 +297,8 @@ class LaneSettings:
         Declaration(
             "trail",
             Text(),
-            "File to add every decision of the lanes to, for `hermitcrab replay`; it holds prompts and replies "
-            "as token ids.",
+            "File to add every decision of the lanes to, for `hermitcrab replay`; it holds prompts and "
+            "replies as token ids.",
             default_text="none is written",
         )
     )
