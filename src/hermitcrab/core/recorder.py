@@ -111,7 +111,8 @@ class Recorder:
         """One call into the loop; `is_idle` set in the record marks a step that found nothing to do."""
         self.tick()
         record: Record = {"act": name, "at_us": self._now_us}
-        self._did = did = []
+        did: list[Record] = []
+        self._did = did
         try:
             yield record
         except Exception as error:
