@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from hermitcrab.clock import WallClock
 from hermitcrab.core.api import Event, Failed, Finished, FinishReason, Request, Tokens
-from hermitcrab.core.backend import Backend, DraftRequest, Facts, SlotId, Verified, Window
+from hermitcrab.core.backend import Backend, DraftRequest, Facts, SlotId, StateKeeper, Verified, Window
 from hermitcrab.core.lanes import LaneRules
 from hermitcrab.core.loop import HostLoop
 from hermitcrab.engine.build import build_backend
@@ -117,6 +117,10 @@ class DraftWatch:
     def release(self, slot: SlotId) -> None:
         """Passed on."""
         self._backend.release(slot)
+
+    def keeper(self) -> StateKeeper | None:
+        """The backend's own."""
+        return self._backend.keeper()
 
 
 def replies(

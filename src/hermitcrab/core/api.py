@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from hermitcrab.cache.store import NO_CACHE, CacheStatus
 from hermitcrab.core.grammar import GrammarRules
 from hermitcrab.core.load_check import NOT_RUN, LoadCheck
 from hermitcrab.core.thinking import Thinking
@@ -61,12 +62,13 @@ class Request:
 class Usage:
     """What a reply cost, for its sender.
 
-    `waited_s` is the time in the queue and in pauses, `first_token_s` from submission to the first token,
-    `decode_s` from there to the end. `tokens_sha256` is the hex digest of the reply's token ids, each as 4
-    little-endian bytes.
+    `cached_tokens` of the prompt were there already, in a kept state. `waited_s` is the time in the queue and
+    in pauses, `first_token_s` from submission to the first token, `decode_s` from there to the end.
+    `tokens_sha256` is the hex digest of the reply's token ids, each as 4 little-endian bytes.
     """
 
     prompt_tokens: int
+    cached_tokens: int
     completion_tokens: int
     rounds: int
     drafted: int
@@ -187,7 +189,8 @@ class Status:
     loop. `copied` and `copies_accepted` are the parts of `drafted` and `accepted` that were copies of the
     context, the rest is the draft head's. `load_check` is what the check at load found. `ended_by_length` is
     the part of `requests_finished` that came to its length limit. `recent_moves` has the last moves, oldest
-    first: who asks a few times a second sees each by its number.
+    first: who asks a few times a second sees each by its number. `prompt_tokens` were run: those that came
+    from the cache are not among them.
     """
 
     sessions: tuple[SessionStatus, ...]
@@ -211,6 +214,7 @@ class Status:
     timings: Timings = NO_TIMINGS
     copied: int = 0
     copies_accepted: int = 0
+    cache: CacheStatus = NO_CACHE
 
 
 class Lanes(Protocol):

@@ -7,7 +7,8 @@ state.
 
 Life of a session: `prefill` (one or more passes from position 0) -> `draw_first` -> rounds, each a `draft` if
 the stream is to draft, a `verify` and a `keep` -> `release`. Between `verify` and `keep` the session is
-unsettled: it may only be kept or released. `move` may come at any settled moment, `draft` as well.
+unsettled: it may only be kept or released. `move` may come at any settled moment, `draft` as well. An empty
+session may also begin with a `restore` of what a `StateKeeper` has kept of another one's prompt.
 
 All calls come from one thread. A call that fails raises a `LaneError`; the sessions it named may then only
 be released.
@@ -17,12 +18,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NewType, Protocol
 
+from hermitcrab.cache.store import PieceCosts
 from hermitcrab.core.load_check import NOT_RUN, LoadCheck
 from hermitcrab.sampling.edits import Edits
 from hermitcrab.sampling.logprobs import TokenLogprobs
 from hermitcrab.sampling.params import Sampling
 
 SlotId = NewType("SlotId", int)
+PieceId = NewType("PieceId", int)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,8 @@ class Facts:
     settled rows of a session may wait for the head; with one more, the session's head is lost for good.
     Prompt passes start at multiples of `prompt_grid_rows` and end at one, or at the prompt's end, so that a
     prompt row's bits do not depend on how the prompt was cut; `prompt_pass_rows` (a multiple of the grid) is
-    the longest pass it takes. `load_check` names widths and sharing that are switched off.
+    the longest pass it takes. `load_check` names widths and sharing that are switched off. `piece_costs` is
+    what kept states take; None: it keeps none.
     """
 
     vocab_tokens: int
@@ -47,6 +51,7 @@ class Facts:
     prompt_grid_rows: int
     prompt_pass_rows: int
     load_check: LoadCheck = NOT_RUN
+    piece_costs: PieceCosts | None = None
 
     @property
     def exact_widths(self) -> tuple[int, ...]:
@@ -104,6 +109,39 @@ class DraftRequest:
     sampling: Sampling
 
 
+class StateKeeper(Protocol):
+    """Keeps prompt states: pieces of rows, and ends, under numbers that the core gives.
+
+    A state is the rows of a session from 0 on, in one or more pieces, and its end: all that a session has
+    beside its rows. Only prompt rows are kept, on the prompt grid. A call that fails leaves no piece behind,
+    and but for `restore` every session as it was.
+    """
+
+    def save_rows(self, slot: SlotId, piece: PieceId, start: int) -> None:
+        """Keep a copy of the settled session's rows from `start` up to its length; both lie on the grid.
+
+        Raises StateNotSettled for a session that is unsettled, off the grid, or past its prompt; LaneMemory
+        or DeviceFailed if the copy cannot be made.
+        """
+        ...
+
+    def save_end(self, slot: SlotId, piece: PieceId) -> None:
+        """Keep a copy of what else the session has where it ends now. Raises what `save_rows` does."""
+        ...
+
+    def restore(self, slot: SlotId, rows: Sequence[PieceId], end: PieceId) -> None:
+        """Make an empty session what it was when `end` was saved, bit for bit; the pieces stay.
+
+        `rows` follow each other from row 0 to the end. Raises StateNotSettled if they do not, or do not fit
+        into the session.
+        """
+        ...
+
+    def drop(self, piece: PieceId) -> None:
+        """Let a piece go; one that is not kept is passed over."""
+        ...
+
+
 class Backend(Protocol):
     """An engine as the core sees it."""
 
@@ -156,4 +194,8 @@ class Backend(Protocol):
 
     def release(self, slot: SlotId) -> None:
         """Empty the slot's session, whatever its state. Never raises for a legal or failed one."""
+        ...
+
+    def keeper(self) -> StateKeeper | None:
+        """Where prompt states are kept; None for a backend that keeps none, whose facts say so."""
         ...

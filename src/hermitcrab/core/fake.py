@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from hermitcrab.core.backend import DraftRequest, Facts, SlotId, Verified, Window
+from hermitcrab.cache.store import PieceCosts
+from hermitcrab.core.backend import DraftRequest, Facts, PieceId, SlotId, StateKeeper, Verified, Window
 from hermitcrab.core.load_check import NOT_RUN, LoadCheck
 from hermitcrab.errors import LaneError, LaneMemory, SessionFull, StateNotSettled
 from hermitcrab.sampling.edits import Edits
@@ -23,6 +24,9 @@ _ROOT = 0x6865726D69746372
 _PROMPT_SALT = 0x70726F6D7074
 _REPLY_SALT = 0x7265706C79
 _WORD = (1 << 64) - 1
+
+# what pieces are said to take
+PIECE_COSTS = PieceCosts(row_bytes=16, span_bytes=8, end_bytes=256)
 
 # of the next token of a script; those that follow from the hash are below 8
 _SCRIPTED_LOGIT = 32.0
@@ -38,6 +42,14 @@ class CallKind(StrEnum):
     DRAFT = "draft"
     MOVE = "move"
     RELEASE = "release"
+    SAVE_ROWS = "save_rows"
+    SAVE_END = "save_end"
+    RESTORE = "restore"
+    DROP = "drop"
+
+
+# calls that leave the session they read as it was, whatever happens
+_READING = frozenset({CallKind.SAVE_ROWS, CallKind.SAVE_END})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +87,24 @@ class _Session:
         return not self.tokens and self.window is None and not self.has_failed
 
 
+@dataclass(frozen=True, slots=True)
+class _RowsPiece:
+    """Kept rows from `start` on."""
+
+    start: int
+    tokens: tuple[int, ...]
+    hashes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _EndPiece:
+    """What a kept session had beside its rows; `last_hash` is of all that the end followed from."""
+
+    rows: int
+    last_hash: int
+    absorbed_rows: int
+
+
 def always_lands(position: int, index: int) -> bool:
     """Every draft is right."""
     return True
@@ -85,12 +115,12 @@ def every_call_passes(call: Call) -> None:
 
 
 class FakeBackend:
-    """Implements `Backend` over hash chains.
+    """Implements `Backend` over hash chains, and `StateKeeper`.
 
     `lands(position, index)` says whether the head's draft number `index` of a chain, for `position`, is
     right. `script(prompt)` gives reply tokens that are drawn as long as the reply has followed them, unless
     edits make another one likelier; after them, and without one, tokens follow from the hash. `on_call` runs
-    at the start of every call: a test may advance a clock there, or look at the lanes in the middle of a step.
+    at every call's start: a test may advance a clock there, or look at the lanes in the middle of a step.
     """
 
     def __init__(
@@ -120,8 +150,10 @@ class FakeBackend:
             prompt_grid_rows=prompt_grid_rows,
             prompt_pass_rows=prompt_pass_rows,
             load_check=load_check,
+            piece_costs=PIECE_COSTS,
         )
         self._sessions = [_Session() for _ in session_rows]
+        self._pieces: dict[PieceId, _RowsPiece | _EndPiece] = {}
         self._lands = lands
         self._script = script
         self._faults = {(fault.kind, fault.nth): fault.error for fault in faults}
@@ -144,6 +176,19 @@ class FakeBackend:
     def rows(self, slot: int) -> int:
         """Settled rows of the slot's session."""
         return len(self._sessions[slot].tokens)
+
+    @property
+    def pieces(self) -> frozenset[int]:
+        """The pieces that are kept."""
+        return frozenset(self._pieces)
+
+    @property
+    def pieces_bytes(self) -> int:
+        """What the kept pieces take by their costs."""
+        return sum(
+            PIECE_COSTS.rows(len(piece.tokens)) if isinstance(piece, _RowsPiece) else PIECE_COSTS.end_bytes
+            for piece in self._pieces.values()
+        )
 
     def prefill(self, slot: SlotId, position: int, tokens: Sequence[int]) -> None:
         self._enter(Call(CallKind.PREFILL, (slot,), (len(tokens),)))
@@ -227,6 +272,56 @@ class FakeBackend:
         self._enter(Call(CallKind.RELEASE, (slot,), (0,)))
         self._sessions[slot] = _Session()
 
+    def keeper(self) -> StateKeeper | None:
+        return self
+
+    def save_rows(self, slot: SlotId, piece: PieceId, start: int) -> None:
+        self._enter(Call(CallKind.SAVE_ROWS, (slot,), (self.rows(slot) - start,)))
+        session = self._kept(slot, piece)
+        if not 0 <= start < len(session.tokens) or start % self._facts.prompt_grid_rows:
+            raise self._settledness(f"rows of slot {slot} cannot be kept from {start} on")
+        self._pieces[piece] = _RowsPiece(start, tuple(session.tokens[start:]), tuple(session.hashes[start:]))
+
+    def save_end(self, slot: SlotId, piece: PieceId) -> None:
+        self._enter(Call(CallKind.SAVE_END, (slot,), (self.rows(slot),)))
+        session = self._kept(slot, piece)
+        self._pieces[piece] = _EndPiece(len(session.tokens), session.hashes[-1], session.absorbed_rows)
+
+    def restore(self, slot: SlotId, rows: Sequence[PieceId], end: PieceId) -> None:
+        self._enter(Call(CallKind.RESTORE, (slot,), (len(rows),)))
+        if not self._sessions[slot].is_empty:
+            raise self._settledness(f"slot {slot} is not empty and cannot be restored into")
+        ended = self._pieces.get(end)
+        tokens: list[int] = []
+        hashes: list[int] = []
+        for piece in (self._pieces.get(number) for number in rows):
+            if not isinstance(piece, _RowsPiece) or piece.start != len(tokens):
+                raise self._settledness(f"the pieces {tuple(rows)} do not follow each other")
+            tokens += piece.tokens
+            hashes += piece.hashes
+        if not isinstance(ended, _EndPiece) or ended.rows != len(tokens) or ended.last_hash != hashes[-1]:
+            raise self._settledness(f"the pieces {tuple(rows)} do not lead to the end {end}")
+        self._check_rows(slot, len(tokens))
+        self._sessions[slot] = _Session(
+            tokens=tokens,
+            hashes=hashes,
+            prompt_rows=len(tokens),
+            absorbed_rows=ended.absorbed_rows,
+        )
+
+    def drop(self, piece: PieceId) -> None:
+        self._enter(Call(CallKind.DROP, (), ()))
+        self._pieces.pop(piece, None)
+
+    def _kept(self, slot: SlotId, piece: PieceId) -> _Session:
+        """The session that a piece is to be kept of."""
+        session = self._settled(slot, self._sessions[slot].prompt_rows)
+        if not session.prompt_rows or session.prompt_rows % self._facts.prompt_grid_rows:
+            raise self._settledness(f"slot {slot} ends off the grid and cannot be kept")
+        if piece in self._pieces:
+            raise self._settledness(f"a piece {piece} is kept already")
+        return session
+
     def _enter(self, call: Call) -> None:
         self.calls.append(call)
         self._counts[call.kind] += 1
@@ -235,7 +330,7 @@ class FakeBackend:
         if error is None:
             return
         # a target that could not be had leaves both sessions of a move as they were
-        if not isinstance(error, LaneMemory):
+        if not isinstance(error, LaneMemory) and call.kind not in _READING:
             for slot in call.slots:
                 self._sessions[slot].has_failed = True
         raise error

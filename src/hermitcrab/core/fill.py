@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from hermitcrab.core.api import Progress
 from hermitcrab.core.backend import Backend, Facts
+from hermitcrab.core.kept import PromptCache
 from hermitcrab.core.rounds import Rounds
 from hermitcrab.core.status import Totals
 from hermitcrab.core.stream import Stream
@@ -57,27 +58,43 @@ def next_prompt(filling: Sequence[Stream], *, passes_run: int) -> Stream:
 class Prompts:
     """Runs prompt passes, and the first draw after the last of them."""
 
-    def __init__(self, backend: Backend, facts: Facts, rounds: Rounds, totals: Totals) -> None:
+    def __init__(
+        self, backend: Backend, facts: Facts, rounds: Rounds, totals: Totals, *, cache: PromptCache | None
+    ) -> None:
         self._backend = backend
         self._pass_rows = facts.prompt_pass_rows
         self._rounds = rounds
         self._totals = totals
+        self._cache = cache
         self._passes_run = 0
 
     def run_pass(self, filling: Sequence[Stream]) -> None:
-        """Run one pass of one prompt; a failure ends that stream."""
-        stream = next_prompt(filling, passes_run=self._passes_run)
+        """Restore a kept state, or run one pass of one prompt; a failure ends that stream."""
+        ready = list(filling) if self._cache is None else self._cache.ready(filling)
+        if self._cache is not None and self._cache.resume_one(ready):
+            return
+        stream = next_prompt(ready, passes_run=self._passes_run)
         self._passes_run += 1
-        prompt, start = stream.request.prompt, stream.window.rows
         try:
-            self._backend.prefill(stream.home, start, prompt[start : start + self._pass_rows])
-            stream.window.rows = min(start + self._pass_rows, len(prompt))
-            self._totals.prompt_tokens += stream.window.rows - start
-            stream.tell(Progress.FILLING)
-            if stream.window.rows == len(prompt):
-                self._draw_first(stream)
+            self._run(stream)
         except LaneError as error:
             stream.finish(error)
+
+    def _run(self, stream: Stream) -> None:
+        prompt, start, cache = stream.request.prompt, stream.window.rows, self._cache
+        end = min(start + self._pass_rows, len(prompt))
+        if cache is not None:
+            end = cache.pass_end(stream, end)
+            if start == 0:
+                cache.begin(stream)
+        self._backend.prefill(stream.home, start, prompt[start:end])
+        stream.window.rows = end
+        self._totals.prompt_tokens += end - start
+        stream.tell(Progress.FILLING)
+        if cache is not None:
+            cache.keep(stream)
+        if end == len(prompt):
+            self._draw_first(stream)
 
     def _draw_first(self, stream: Stream) -> None:
         request, position = stream.request, len(stream.request.prompt)

@@ -3,7 +3,16 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from hermitcrab.core.backend import Backend, DraftRequest, Facts, SlotId, Verified, Window
+from hermitcrab.core.backend import (
+    Backend,
+    DraftRequest,
+    Facts,
+    PieceId,
+    SlotId,
+    StateKeeper,
+    Verified,
+    Window,
+)
 from hermitcrab.errors import DeviceFailed, LaneError
 from hermitcrab.sampling.edits import Edits
 from hermitcrab.sampling.logprobs import TokenLogprobs
@@ -60,6 +69,33 @@ class GuardedBackend:
     def release(self, slot: SlotId) -> None:
         with _lane_errors("emptying a session"):
             self._backend.release(slot)
+
+    def keeper(self) -> StateKeeper | None:
+        keeper = self._backend.keeper()
+        return None if keeper is None else GuardedKeeper(keeper)
+
+
+class GuardedKeeper:
+    """Passes each call on; any other error becomes `DeviceFailed`."""
+
+    def __init__(self, keeper: StateKeeper) -> None:
+        self._keeper = keeper
+
+    def save_rows(self, slot: SlotId, piece: PieceId, start: int) -> None:
+        with _lane_errors("keeping rows"):
+            self._keeper.save_rows(slot, piece, start)
+
+    def save_end(self, slot: SlotId, piece: PieceId) -> None:
+        with _lane_errors("keeping a state"):
+            self._keeper.save_end(slot, piece)
+
+    def restore(self, slot: SlotId, rows: Sequence[PieceId], end: PieceId) -> None:
+        with _lane_errors("restoring a state"):
+            self._keeper.restore(slot, rows, end)
+
+    def drop(self, piece: PieceId) -> None:
+        with _lane_errors("dropping a state"):
+            self._keeper.drop(piece)
 
 
 @contextmanager

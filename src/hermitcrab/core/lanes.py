@@ -5,15 +5,17 @@ releases finished streams until none is left. Everything runs on the engine thre
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from hermitcrab.cache.store import NO_CACHE, CacheStatus
 from hermitcrab.clock import Clock
 from hermitcrab.core.admission import Refuse, Sizing, Start, Waiting, next_start
 from hermitcrab.core.api import FinishReason, Progress
-from hermitcrab.core.backend import Backend, SlotId
+from hermitcrab.core.backend import Backend, Facts, SlotId
 from hermitcrab.core.drafts import Drafts, draft_limits
 from hermitcrab.core.fill import DecodeShare, Prompts
 from hermitcrab.core.guard import GuardedBackend
+from hermitcrab.core.kept import CacheRules, PromptCache
 from hermitcrab.core.rounds import Rounds
 from hermitcrab.core.slots import Full, Move, Pause, Session, SlotTable, Standing, Stay, is_wanted, room
 from hermitcrab.core.status import Totals
@@ -44,7 +46,7 @@ class LaneRules:
     the most drafts of a window: None means as many as there can be, 0 none. How many a window gets follows
     from measured costs; with `drafts_always`, for checks, it gets the head's deepest chain. `decode_share` is
     the part of the time rounds get while prompts fill. `context_tokens` caps prompt and reply together, where
-    the largest session could hold more.
+    the largest session could hold more. `cache` is what may be kept of prompts, where the backend can.
 
     Raises SettingError for a value outside its range.
     """
@@ -54,6 +56,7 @@ class LaneRules:
     decode_share: float = 0.25
     context_tokens: int | None = None
     drafts_always: bool = False
+    cache: CacheRules = field(default_factory=CacheRules)
 
     def __post_init__(self) -> None:
         if self.grow_tokens is not None and self.grow_tokens < 1:
@@ -87,12 +90,18 @@ class LaneEngine:
         self._share = DecodeShare(rules.decode_share)
         drafts = Drafts(self._backend, self.table, clock, facts=facts, limits=limits)
         self._rounds = Rounds(self._backend, drafts, clock, self.totals, facts=facts)
-        self._prompts = Prompts(self._backend, facts, self._rounds, self.totals)
+        self._cache = self._open_cache(facts, rules.cache)
+        self._prompts = Prompts(self._backend, facts, self._rounds, self.totals, cache=self._cache)
 
     @property
     def streams(self) -> tuple[Stream, ...]:
         """Admitted streams that have not given their session back, oldest first."""
         return tuple(self._streams)
+
+    @property
+    def cache_status(self) -> CacheStatus:
+        """What is kept of prompts."""
+        return NO_CACHE if self._cache is None else self._cache.status
 
     def standing(self, stream: Stream) -> Standing:
         """The stream as `room` sees it."""
@@ -148,6 +157,8 @@ class LaneEngine:
         for slot in self.table.held:
             self.table.give_back(slot)
             self._empty(slot)
+        if self._cache is not None:
+            self._cache.clear()
 
     def sweep(self) -> None:
         """Release finished streams until none is left; none outlives its job in the list."""
@@ -155,6 +166,19 @@ class LaneEngine:
             for stream in finished:
                 self._retire(stream)
             self._resume_paused()
+
+    def _open_cache(self, facts: Facts, rules: CacheRules) -> PromptCache | None:
+        keeper = self._backend.keeper() if rules.budget_bytes else None
+        if keeper is None or facts.piece_costs is None:
+            return None
+        return PromptCache(
+            self._backend,
+            keeper,
+            facts.piece_costs,
+            rules,
+            grid_rows=facts.prompt_grid_rows,
+            note=self.note,
+        )
 
     def _retire(self, stream: Stream) -> None:
         slot = stream.home

@@ -268,4 +268,5 @@ class HostLoop:
             now_s=now_s,
             is_draining=self.is_draining,
             load_check=self._load_check,
+            cache=self.engine.cache_status,
         )

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from hermitcrab.cache.store import CacheStatus
 from hermitcrab.core.api import FinishReason, MoveStatus, SessionStatus, Status, StreamStatus
 from hermitcrab.core.backend import SlotId
 from hermitcrab.core.load_check import LoadCheck
@@ -110,6 +111,7 @@ def snapshot(
     now_s: float,
     is_draining: bool,
     load_check: LoadCheck,
+    cache: CacheStatus,
 ) -> Status:
     """The server's insides now; `streams` are the admitted ones, then the queue."""
     listed = list(streams)
@@ -135,6 +137,7 @@ def snapshot(
         ended_by_length=totals.ended_by_length,
         recent_moves=tuple(_move(move, now_s) for move in totals.recent_moves),
         timings=totals.timings.timings(),
+        cache=cache,
     )
 
 

@@ -6,6 +6,7 @@ A stream is changed on the engine thread only: by the lane engine, its rounds an
 import hashlib
 from dataclasses import dataclass, field
 
+from hermitcrab.cache.marks import PromptPlan
 from hermitcrab.core.api import FinishReason, Progress, Progressed, Request, StreamState, Tokens, Usage
 from hermitcrab.core.backend import SlotId
 from hermitcrab.core.rules import ReplyRules
@@ -56,6 +57,7 @@ class Stats:
     """What the stream has cost so far; times are the clock's seconds.
 
     `served_turn` grows with every turn given to any stream, so the lowest was served least recently.
+    `cached_tokens` of the prompt came from a kept state.
     """
 
     submitted_s: float
@@ -68,6 +70,7 @@ class Stats:
     drafted: int = 0
     accepted: int = 0
     moves: int = 0
+    cached_tokens: int = 0
 
 
 class Stream:
@@ -77,6 +80,7 @@ class Stream:
         "guesses",
         "limits",
         "outbox",
+        "plan",
         "reply",
         "request",
         "rules",
@@ -93,6 +97,7 @@ class Stream:
         self.reply = Reply()
         self.window = WindowState()
         self.guesses: Guesses | None = None
+        self.plan: PromptPlan | None = None
         self.stats = Stats(submitted_s=now_s)
         self.slot: SlotId | None = None
         self.state = StreamState.QUEUED
@@ -171,6 +176,7 @@ class Stream:
         queued_until_s = now_s if stats.admitted_s is None else stats.admitted_s
         return Usage(
             prompt_tokens=self.limits.prompt_tokens,
+            cached_tokens=stats.cached_tokens,
             completion_tokens=len(self.reply.tokens),
             rounds=stats.rounds,
             drafted=stats.drafted,

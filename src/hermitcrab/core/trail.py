@@ -59,6 +59,14 @@ class ReleaseFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheFailed:
+    """A request's prompt state could not be kept or restored; the request goes on without."""
+
+    request_id: str
+    error: HermitcrabError
+
+
+@dataclass(frozen=True, slots=True)
 class SinkFailed:
     """A request's events could not be handed over; its client counts as gone."""
 
@@ -73,7 +81,7 @@ class LoopFailed:
     error: Exception
 
 
-Decision = Started | Waits | Moved | Ended | ReleaseFailed | SinkFailed | LoopFailed
+Decision = Started | Waits | Moved | Ended | ReleaseFailed | CacheFailed | SinkFailed | LoopFailed
 
 
 class Tracer(Protocol):
@@ -111,6 +119,13 @@ class LogTracer:
             case ReleaseFailed(slot=slot, error=error):
                 logger.warning(
                     "the session of slot %d could not be emptied: %s", slot, error, extra=_named(decision)
+                )
+            case CacheFailed(request_id=request_id, error=error):
+                logger.warning(
+                    "a prompt state of request %s could not be kept or restored: %s",
+                    request_id,
+                    error,
+                    extra=_named(decision),
                 )
             case SinkFailed(request_id=request_id, error=error):
                 logger.warning(

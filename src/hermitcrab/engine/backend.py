@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hermitcrab.core.backend import DraftRequest, Facts, SlotId, Verified, Window
+from hermitcrab.core.backend import DraftRequest, Facts, SlotId, StateKeeper, Verified, Window
 from hermitcrab.core.load_check import NOT_RUN, LoadCheck
 from hermitcrab.engine.draws import draw_rows
 from hermitcrab.engine.heads import absorb_prompt, draft_rounds
 from hermitcrab.engine.logprobs import row_logprobs
 from hermitcrab.engine.session import OpenWindow, SessionRecord
+from hermitcrab.engine.states import KeptStates, piece_costs
 from hermitcrab.errors import DeviceFailed, StateNotSettled
 from hermitcrab.kernels.deltanet import CHUNK_ROWS
 from hermitcrab.models.qwen4_exp.config import ModelConfig
@@ -62,6 +63,9 @@ class TorchBackend:
         self._threads = threads
         self._thread: int | None = None
         self._records = [SessionRecord(slot, rows) for slot, rows in enumerate(sessions.rows)]
+        grid_rows = limits.prompt_grid_rows
+        self._piece_costs = piece_costs(model.config, model.dtype, grid_rows=grid_rows)
+        self._states = KeptStates(sessions, self._records, self._device, grid_rows=grid_rows)
         self._load_check = NOT_RUN
         self._watch: LogitsWatch | None = None
         self._widths = self.facts().exact_widths
@@ -96,6 +100,7 @@ class TorchBackend:
             prompt_grid_rows=self._limits.prompt_grid_rows,
             prompt_pass_rows=self._limits.prompt_pass_rows,
             load_check=self._load_check,
+            piece_costs=self._piece_costs,
         )
 
     def prefill(self, slot: SlotId, position: int, tokens: Sequence[int]) -> None:
@@ -168,15 +173,24 @@ class TorchBackend:
             raise StateNotSettled(f"session {target} is not empty or too small for {here.rows} rows")
         with self._device("a move"):
             self._sessions.move(source, target, here.rows)
-        there.rows, there.head_rows, there.fresh = here.rows, here.head_rows, [*here.fresh]
+        there.rows, there.reply_rows, there.head_rows = here.rows, here.reply_rows, here.head_rows
+        there.fresh = [*here.fresh]
 
     def release(self, slot: SlotId) -> None:
         record = self._records[slot]
-        record.rows = record.head_rows = 0
+        record.rows = record.reply_rows = record.head_rows = 0
         record.fresh = []
         record.window = None
         with self._device("a release"):
             self._sessions.clear(slot)
+
+    def keeper(self) -> StateKeeper | None:
+        return None if self._piece_costs is None else self._states
+
+    @property
+    def kept_bytes(self) -> int:
+        """What the copies of prompt states take."""
+        return self._states.bytes
 
     def _logits(self, streams: Tensor) -> Tensor:
         logits = self._model.logits(streams)

@@ -26,14 +26,15 @@ class OpenWindow:
 class SessionRecord:
     """One session's progress; owned by the backend, changed on the engine thread.
 
-    `rows` are settled. The draft head has absorbed `head_rows` of them; `fresh`, in pieces [count, streams,
-    hidden], are the residual streams of the rows since, which it absorbs next. The last settled row is among
-    them until it is absorbed.
+    `rows` are settled, the last `reply_rows` of them by windows. The draft head has absorbed `head_rows` of
+    them; `fresh`, in pieces [count, streams, hidden], are the residual streams of the rows since, which it
+    absorbs next. The last settled row is among them until it is absorbed.
     """
 
     slot: int
     capacity_rows: int
     rows: int = 0
+    reply_rows: int = 0
     head_rows: int = 0
     fresh: list[Tensor] = field(default_factory=list)
     window: OpenWindow | None = None
@@ -43,6 +44,7 @@ class SessionRecord:
         # a copy, so that the streams of the round's other rows can go
         self.fresh.append(streams.clone())
         self.rows += streams.shape[0]
+        self.reply_rows += streams.shape[0]
         if self.rows - self.head_rows > backlog_rows:
             self.fresh = [self.fresh[-1][-1:].clone()]
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hermitcrab.core.accept import kept_rows
-from hermitcrab.core.backend import Backend, DraftRequest, Facts, SlotId, Verified, Window
+from hermitcrab.core.backend import Backend, DraftRequest, Facts, SlotId, StateKeeper, Verified, Window
 from hermitcrab.core.marks import LogitsMark
 from hermitcrab.errors import LaneMemory
 from hermitcrab.sampling.edits import Edits
@@ -45,6 +45,9 @@ class Relay:
     def release(self, slot: SlotId) -> None:
         self._backend.release(slot)
 
+    def keeper(self) -> StateKeeper | None:
+        return self._backend.keeper()
+
 
 class SomeSlots(Relay):
     """Shows only some of the sessions, in the order given."""
@@ -55,7 +58,8 @@ class SomeSlots(Relay):
 
     def facts(self) -> Facts:
         facts = self._backend.facts()
-        return replace(facts, session_rows=tuple(facts.session_rows[slot] for slot in self._slots))
+        session_rows = tuple(facts.session_rows[slot] for slot in self._slots)
+        return replace(facts, session_rows=session_rows, piece_costs=None)
 
     def prefill(self, slot: SlotId, position: int, tokens: Sequence[int]) -> None:
         self._backend.prefill(self._slots[slot], position, tokens)
@@ -80,6 +84,10 @@ class SomeSlots(Relay):
 
     def release(self, slot: SlotId) -> None:
         self._backend.release(self._slots[slot])
+
+    def keeper(self) -> StateKeeper | None:
+        # kept states name the slots of the backend behind
+        return None
 
 
 class Recorder(Relay):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 import torch
+from torch import Tensor
 
 from hermitcrab.kernels.attention import CHUNK_KEYS
 from hermitcrab.kernels.indexer import SCORE_BLOCKS
@@ -53,6 +54,46 @@ def session_bytes(config: ModelConfig, rows: int, dtype: torch.dtype) -> int:
     blocks = _padded_blocks(rows, config)
     items = _padded(rows, CHUNK_KEYS) * shape.row_items + blocks * shape.block_items + shape.tail_items
     return items * dtype.itemsize + shape.state_items * 4
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRows:
+    """A copy of a session's rows `start .. end` in every attention layer, and the block before them.
+
+    The draft head is a row behind: what the copy up to `start` lacks of it is in that block.
+    keys, values [layers, kv_heads, rows, dim]; raw [layers, rows, dim]; pooled [layers, blocks, dim].
+    """
+
+    start: int
+    end: int
+    keys: Tensor
+    values: Tensor
+    raw: Tensor
+    pooled: Tensor
+
+    @property
+    def bytes(self) -> int:
+        """What it takes."""
+        return sum(part.nbytes for part in (self.keys, self.values, self.raw, self.pooled))
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEnd:
+    """A copy of what a session has beside its rows.
+
+    states [deltanet layers, heads, key_dim, value_dim] float32; conv_tails [deltanet layers, kernel - 1,
+    channels]; ngram_tail [tail, streams * hidden].
+    """
+
+    states: Tensor
+    conv_tails: Tensor
+    ngram_tail: Tensor
+    history: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        """What its tensors take."""
+        return sum(part.nbytes for part in (self.states, self.conv_tails, self.ngram_tail))
 
 
 class Sessions:
@@ -113,6 +154,48 @@ class Sessions:
             pool[:, target] = pool[:, source]
         self.ngram_tails[target] = self.ngram_tails[source]
         self.histories[target] = self.histories[source]
+
+    def copy_rows(self, slot: int, start: int, end: int) -> SessionRows:
+        """A copy of a settled session's rows; `start` and `end` are multiples of the indexer's blocks."""
+        first = max(0, start - self._block_tokens)
+        rows = slice(self.bases[slot] + first, self.bases[slot] + end)
+        return SessionRows(
+            start=start,
+            end=end,
+            keys=self.keys[:, :, rows].clone(),
+            values=self.values[:, :, rows].clone(),
+            raw=self.raw[:, rows].clone(),
+            pooled=self.pooled[:, self._blocks(slot, first, end)].clone(),
+        )
+
+    def paste_rows(self, slot: int, piece: SessionRows) -> None:
+        """Write copied rows into a session, in the places they had in theirs."""
+        first = max(0, piece.start - self._block_tokens)
+        rows = slice(self.bases[slot] + first, self.bases[slot] + piece.end)
+        self.keys[:, :, rows] = piece.keys
+        self.values[:, :, rows] = piece.values
+        self.raw[:, rows] = piece.raw
+        self.pooled[:, self._blocks(slot, first, piece.end)] = piece.pooled
+
+    def copy_end(self, slot: int) -> SessionEnd:
+        """A copy of what a settled session has beside its rows."""
+        return SessionEnd(
+            states=self.states[:, slot].clone(),
+            conv_tails=self.conv_tails[:, slot].clone(),
+            ngram_tail=self.ngram_tails[slot].clone(),
+            history=self.histories[slot],
+        )
+
+    def paste_end(self, slot: int, piece: SessionEnd) -> None:
+        """Give a session what another one had beside its rows."""
+        self.states[:, slot] = piece.states
+        self.conv_tails[:, slot] = piece.conv_tails
+        self.ngram_tails[slot] = piece.ngram_tail
+        self.histories[slot] = piece.history
+
+    def _blocks(self, slot: int, first: int, end: int) -> slice:
+        base = self.block_bases[slot]
+        return slice(base + first // self._block_tokens, base + end // self._block_tokens)
 
 
 def _padded(rows: int, multiple: int) -> int:

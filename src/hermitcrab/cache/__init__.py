@@ -1,0 +1,1 @@
+"""Kept prompt states: which to keep, which to find, which to let go. Pure: states are numbers with a size."""
