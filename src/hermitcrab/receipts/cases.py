@@ -118,9 +118,14 @@ class Cases:
         ]
 
     def grown(self, place: int, sampling: Sampling, max_new_tokens: int | None = None) -> Case:
-        """A reply that outgrows sessions; `place` 0 or 1 chooses the prompt."""
-        tokens = self.scale.grown_tokens if max_new_tokens is None else max_new_tokens
-        return Case(f"long reply {place}", self.short[_GROWN_PLACES[place]], sampling, tokens)
+        """A reply that outgrows sessions; `place` 0 or 1 chooses the prompt. Both end at the same length."""
+        prompt = self.short[_GROWN_PLACES[place]]
+        tokens = self.scale.grown_tokens + self._longest_grown - len(prompt)
+        return Case(f"long reply {place}", prompt, sampling, max_new_tokens or tokens)
+
+    @property
+    def _longest_grown(self) -> int:
+        return max(len(self.short[place]) for place in _GROWN_PLACES)
 
     def deals(self, widths: Iterable[int]) -> tuple[tuple[Cut, ...], ...]:
         """The cuts that three streams go through: each all of them, or each a third of a choice of them."""
@@ -136,7 +141,7 @@ class Cases:
         longest = max(len(prompt) for prompt in (*self.short, *self.long))
         cut_tokens = max(deal_tokens(deal, window_rows) for deal in self.deals(range(1, window_rows + 1)))
         most_new = max(scale.grown_tokens, scale.reply_tokens, cut_tokens)
-        start = max(len(self.short[place]) for place in _GROWN_PLACES) + 8
+        start = self._longest_grown + 8
         steps = -(-(scale.grown_tokens + window_rows) // scale.step_tokens)
         ladder = (start, *(start + scale.step_tokens * step for step in range(steps + 1)))
         middle = max(len(prompt) for prompt in self.short) + scale.reply_tokens + window_rows

@@ -65,12 +65,14 @@ def _pauses(stand: Stand, cases: Cases, ladder: list[SlotId]) -> Outcome:
     asked = [cases.grown(0, GREEDY), cases.grown(1, SHORT_LIST)]
     conditions = Conditions(slots=ladder, grow_tokens=1, wrap=partial(ReluctantMoves, refusals=REFUSALS))
     replies, status, seconds = _timed(stand, asked, conditions)
+    # none moved without a pause before it
+    is_shown = status.pauses >= status.moves and min(reply.moves for reply in replies) >= 2
     return judge(
         f"a pause every {cases.scale.step_tokens} tokens",
         stand.pairs(replies),
         seconds=seconds,
         note=f"{status.pauses} pauses, {status.moves} moves",
-        missing=None if status.pauses >= status.moves >= 4 else f"only {status.pauses} pauses",
+        missing=None if is_shown else f"only {status.pauses} pauses and {status.moves} moves",
     )
 
 
@@ -84,7 +86,7 @@ def _near_the_limit(stand: Stand, cases: Cases, sessions: Sessions) -> Outcome:
     slot = sessions.ladder_slots[2]
     prompt_tokens = len(cases.grown(0, GREEDY).prompt)
     room = rows_of(sessions.tokens[slot]) - prompt_tokens - facts.window_rows
-    case = cases.grown(0, GREEDY, min(room, cases.scale.grown_tokens))
+    case = cases.grown(0, GREEDY, room)
     known = {case.prompt: stand.alone(case).tokens}
 
     def wrap(backend: Backend) -> Backend:
@@ -95,14 +97,14 @@ def _near_the_limit(stand: Stand, cases: Cases, sessions: Sessions) -> Outcome:
         slots=(SlotId(slot), SlotId(slot + 1)), grow_tokens=case.max_new_tokens, wrap=wrap
     )
     replies, status, seconds = _timed(stand, [case], conditions)
-    is_shown = status.pauses == status.moves == 0 and case.max_new_tokens == room
+    is_shown = status.pauses == status.moves == 0
     return judge(
         name,
         stand.pairs(replies),
         receipt=receipt,
         seconds=seconds,
         note=f"{replies[0].accepted} of {replies[0].drafted} drafts landed; no move, no pause",
-        missing=None if is_shown else f"{status.moves} moves, {status.pauses} pauses, {room} tokens of room",
+        missing=None if is_shown else f"{status.moves} moves, {status.pauses} pauses",
     )
 
 
