@@ -12,7 +12,9 @@ from hermitcrab import errors
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "hermitcrab"
-PURE = ("core", "cache", "drafting", "sampling", "memory", "server", "simulate", "settings", "errors", "clock")
+PURE = (
+    "core", "cache", "drafting", "sampling", "memory", "server", "simulate", "settings", "errors", "clock",
+)  # fmt: skip
 
 
 def pure_modules() -> list[str]:
