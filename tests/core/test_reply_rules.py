@@ -350,6 +350,20 @@ def test_drafts_are_cut_where_they_cannot_stand() -> None:
     assert rules.fit((4, 8)) == ()
 
 
+def test_an_end_that_is_held_back_is_no_draft() -> None:
+    rules = ReplyRules(replace(ask("reply", eos_ids=frozenset({EOS})), min_tokens=2))
+    rules.push(1)
+    assert rules.fit((EOS, 5)) == ()
+    assert rules.fit((4, EOS)) == (4, EOS)
+
+
+def test_a_text_that_may_go_on_does_so_until_its_fewest_tokens() -> None:
+    eos_ids = frozenset({EOS})
+    ones = TableGrammar({"ones": {1: "ones"}}, start="ones", ends=frozenset({"ones"}), eos_ids=eos_ids)
+    request = replace(ask("reply", max_new_tokens=30, eos_ids=eos_ids), grammar=ones, min_tokens=9)
+    assert solo(replace(request, penalties=Penalties(bias=((EOS, 100.0),)))) == [1] * 9
+
+
 def test_forced_tokens_take_the_place_of_drafts() -> None:
     rules = ReplyRules(replace(ask("reply"), thinking=thinking(3)))
     rules.push(1)

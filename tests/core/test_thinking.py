@@ -48,6 +48,11 @@ def test_thinking_that_closes_in_time_is_left_alone() -> None:
     assert reply(thinking(budget_tokens=4), [1, 2, CLOSE, 3, 4, 5]) == [1, 2, CLOSE, 3, 4, 5]
 
 
+def test_a_closing_may_always_be_whole() -> None:
+    rules = Thinking(True, OPEN, (CLOSE, BREAK, BREAK), closes_whole=True)
+    assert reply(rules, [1, CLOSE, 2, 3]) == [1, CLOSE, BREAK, BREAK, 2, 3]
+
+
 def test_a_reply_that_does_not_think_has_no_budget() -> None:
     drawn = list(range(10))
     assert reply(thinking(is_open=False, budget_tokens=3), drawn) == drawn

@@ -91,6 +91,13 @@ def test_a_short_list_of_a_large_vocabulary_is_drawn_from_what_the_edits_leave(t
     assert [token % 97 for token in drawn] == [0, 1, 2]
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_edits_that_leave_nothing_are_refused(temperature: float) -> None:
+    nothing = [None, Edits(mask=mask_of([1], vocab_tokens=4), banned=frozenset({1}))]
+    with pytest.raises(DeviceFailed, match="position 6"):
+        draw_rows(torch.zeros(2, 4), [5, 6], [Sampling(temperature=temperature)] * 2, nothing)
+
+
 def test_a_forced_token_is_taken_from_a_row_that_is_one() -> None:
     forced = [Edits(forced=2)]
     assert draw_rows(torch.zeros(1, 4), [3], [Sampling()], forced) == [2]

@@ -77,6 +77,12 @@ def test_thinking_comes_first_and_is_free(served: Served) -> None:
     assert fits(message["content"])
 
 
+def test_the_line_breaks_behind_thinking_come_before_the_form(served: Served) -> None:
+    body = served.chat("thinks", response_format=SCHEMA, logprobs=True).json()
+    names = [row["token"] for row in body["choices"][0]["logprobs"]["content"]]
+    assert "".join(names).partition("</think>")[2].startswith("\n\n{")
+
+
 def test_a_budget_of_thinking_and_a_form_go_together(served: Served) -> None:
     body = served.chat("thinks on", response_format=SCHEMA, thinking_budget=5).json()
     assert body["usage"]["completion_tokens_details"]["reasoning_tokens"] == 5

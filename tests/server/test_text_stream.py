@@ -66,6 +66,13 @@ def test_a_stop_string_counts_from_the_fewest_tokens_on(
     assert any(watch.push(token) for token in ids) == bool(ends)
 
 
+def test_text_that_was_held_early_and_shown_since_hides_no_later_stop_string(text: ChatText) -> None:
+    early = text.vocabulary.encode("aba")
+    stream = text.reply_text(["abab", "é"], min_tokens=len(early))
+    assert stream.push([*early, *text.vocabulary.encode("d"), *text.vocabulary.encode("é")]) == "abad"
+    assert stream.is_stopped
+
+
 @settings(deadline=None)
 @given(said=SMALL_TEXT, cuts=CUTS)
 def test_no_piece_shows_half_a_character(text: ChatText, said: str, cuts: list[int]) -> None:
