@@ -11,7 +11,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from hermitcrab.assemble import builtin_directory
 from hermitcrab.models.qwen4_exp.checkpoint import Checkpoint
 from hermitcrab.models.registry import family_of
 from training.data import counts
-from training.data.counts import Count, long_count, phrase, random_count
+from training.data.counts import Count, close_count, long_count, phrase, random_count
 from training.data.documents import Document, Encoder, Talk, user
 from training.data.mixture import Mixture
 from training.heldout import Judge
@@ -32,7 +32,7 @@ from training.replies import Ask, DraftCount, Reply, replies
 HELD_OUT_SEED = 987_654_321
 TASK_KINDS = ("code", "own", "copy", "tool", "chat", "trivia")
 LOSS_KINDS = ("count", *TASK_KINDS)
-MOST_NUMBERS = 120
+MOST_NUMBERS, FEW_NUMBERS = 120, 8
 LONG_ROWS, SHORT_ROWS = 20_480, 2_048
 SESSIONS = 16
 # a reply that goes on for so long past the right one does not end by itself
@@ -173,14 +173,21 @@ def long_counts(count: int) -> list[Count]:
     return ([Count(1, 4000, 1)] + [long_count(rng, rng.randint(4_000, 20_000)) for _ in range(count)])[:count]
 
 
-def short_counts(rng: random.Random, count: int) -> dict[str, list[Count]]:
-    """Random counts, as many of each kind: by one, by a step onto their end, and by a step past it."""
+def by_step(draw: Callable[[], Count], count: int) -> dict[str, list[Count]]:
+    """Drawn counts, as many of each kind: by one, by a step onto their end, and by a step past it."""
     groups: dict[str, list[Count]] = {"by_one": [], "by_step_onto_end": [], "by_step_past_end": []}
     while min(map(len, groups.values())) < count:
-        one = random_count(rng, MOST_NUMBERS)
+        one = draw()
         ends = "onto" if one.numbers()[-1] == one.end else "past"
         groups["by_one" if abs(one.step) == 1 else f"by_step_{ends}_end"].append(one)
     return {name: group[:count] for name, group in groups.items()}
+
+
+def short_counts(rng: random.Random, count: int) -> dict[str, list[Count]]:
+    """Random counts of up to 120 numbers, then those of few by any start and step."""
+    groups = by_step(lambda: random_count(rng, MOST_NUMBERS), count)
+    few = by_step(lambda: close_count(rng, FEW_NUMBERS), count)
+    return groups | {f"few_{name}": group for name, group in few.items()}
 
 
 def report(checkpoint: Checkpoint, encoder: Encoder, sizes: Sizes) -> dict[str, object]:
@@ -238,7 +245,9 @@ def main() -> None:
     parser.add_argument("folder", type=Path, nargs="?", default=builtin_directory(), help="an exported model")
     parser.add_argument("--out", type=Path, help="where the report goes, as JSON")
     parser.add_argument("--long", type=int, default=3, help="long counts, the one to 4000 first")
-    parser.add_argument("--short", type=int, default=64, help="counts of up to 120 numbers, of each kind")
+    parser.add_argument(
+        "--short", type=int, default=64, help="counts of up to 120 and of up to 8 numbers, of each kind"
+    )
     parser.add_argument("--tasks", type=int, default=64, help="talks of each kind")
     parser.add_argument("--documents", type=int, default=32, help="held-out documents of each kind")
     given = parser.parse_args()
