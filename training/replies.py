@@ -130,8 +130,8 @@ def replies(
 ) -> tuple[list[Reply], list[DraftCount]]:
     """Greedy replies to all asks, up to `sessions` at once, and the drafts by depth.
 
-    The head drafts three tokens in every window, so that what is counted does not hang on how fast the machine is. Runs in
-    float32 on one thread. Raises what a request failed with.
+    The head drafts three tokens in every window, so that what is counted does not hang on how fast the
+    machine is. Runs in float32 on one thread. Raises what a request failed with.
     """
     backend = build_backend(
         checkpoint,
