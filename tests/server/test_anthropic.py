@@ -281,7 +281,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"messages": [*ASK["messages"], {"role": "assistant", "content": "He"}]}, "prefill"),
     ({"tool_choice": {"type": "any"}}, "tool_choice"),
     ({"tool_choice": {"type": "tool", "name": "f"}}, "tool_choice"),
-    ({"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}, "disable_parallel_tool_use"),
     ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "web_search_20250305"),
     ({"tools": [TOOL, TOOL]}, "tools"),
     ({"thinking": {"type": "hard"}}, "thinking"),

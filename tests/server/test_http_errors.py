@@ -149,9 +149,6 @@ def test_a_wrong_value_is_refused_and_its_field_is_named(served: Served, field: 
 NOT_YET: list[tuple[str, object]] = [
     ("prompt_logprobs", 1),
     ("guided_json", {}),
-    ("tool_choice", "required"),
-    ("tool_choice", {"type": "function", "function": {"name": "f"}}),
-    ("parallel_tool_calls", False),
     ("functions", [{"name": "f"}]),
     ("function_call", "auto"),
     ("modalities", ["audio"]),

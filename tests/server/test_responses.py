@@ -279,8 +279,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"tools": [{"type": "function"}]}, "name"),
     ({"tools": [TOOL, TOOL]}, "tools"),
     ({"tool_choice": "required"}, "tool_choice"),
-    ({"tool_choice": {"type": "function", "name": "f"}}, "tool_choice"),
-    ({"parallel_tool_calls": False}, "parallel_tool_calls"),
     ({"text": {"format": {"type": "json_schema", "name": "x", "schema": {}}}}, "text.format"),
     ({"text": {"format": {"type": "json_object"}}}, "text.format"),
     ({"truncation": "auto"}, "truncation"),

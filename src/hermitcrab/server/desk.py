@@ -19,7 +19,7 @@ from hermitcrab.server.options import ServerOptions
 from hermitcrab.server.presence import while_connected
 from hermitcrab.server.sse import ChunkWriter, EventStream, Framing, cut_off
 from hermitcrab.server.text.chat import ChatText, Habits, Prompt
-from hermitcrab.server.text.grammar import Matcher
+from hermitcrab.server.text.grammar import Form, Matcher
 from hermitcrab.server.wire.fields import Wishes
 from hermitcrab.server.wire.openai_replies import Heading
 
@@ -79,12 +79,12 @@ class Desk:
             ],
         )
 
-    async def grammars(self, wishes: Wishes, *, choices: int) -> list[Matcher]:
+    async def grammars(self, form: Form | None, *, ignore_eos: bool, choices: int) -> list[Matcher]:
         """A grammar for each choice of a reply that must have a form. Raises RequestError where it cannot."""
-        if wishes.form is None:
+        if form is None:
             return []
         # a large schema takes a while: not on the loop that everyone shares
-        first = await asyncio.to_thread(self.text.grammar, wishes.form, ignore_eos=wishes.ignore_eos)
+        first = await asyncio.to_thread(self.text.grammar, form, ignore_eos=ignore_eos)
         return [first, *(first.copy() for _ in range(choices - 1))]
 
     def stream(self, reply: OpenReply, writers: Sequence[ChunkWriter], framing: Framing) -> EventStream:

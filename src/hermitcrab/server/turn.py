@@ -19,6 +19,8 @@ from hermitcrab.server.desk import Desk
 from hermitcrab.server.feed import OpenReply
 from hermitcrab.server.reading import Piece, ReplyReader
 from hermitcrab.server.text.chat import Prompt
+from hermitcrab.server.text.grammar import Form
+from hermitcrab.server.tools.call_grammar import Calling
 from hermitcrab.server.wire.fields import Wishes
 from hermitcrab.server.wire.openai import Message, OfferedTool
 from hermitcrab.server.wire.openai_replies import Heading
@@ -26,12 +28,16 @@ from hermitcrab.server.wire.openai_replies import Heading
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What is asked: the next reply to `messages`, with these tools and template switches, so drawn."""
+    """What is asked: the next reply to `messages`, with these tools and template switches, so drawn.
+
+    `calling` says whether and how often the reply must or may call one of the tools.
+    """
 
     messages: Sequence[Message]
     tools: Sequence[OfferedTool]
     switches: Mapping[str, Any]
     wishes: Wishes
+    calling: Calling
     choices: int = 1
 
 
@@ -101,7 +107,9 @@ async def open_turn(desk: Desk, heading: Heading, turn: Turn) -> OpenTurn:
         )
         for _ in range(turn.choices)
     ]
-    grammars = await desk.grammars(turn.wishes, choices=turn.choices)
+    grammars = await desk.grammars(
+        _form(desk, turn, parameters), ignore_eos=turn.wishes.ignore_eos, choices=turn.choices
+    )
     thinking = desk.text.thinking_rules(
         is_open=prompt.is_thinking,
         budget_tokens=turn.wishes.thinking_budget,
@@ -135,6 +143,13 @@ def template_switches(
         if level is not None:
             switches["reasoning_effort"] = level
     return switches
+
+
+def _form(desk: Desk, turn: Turn, parameters: Mapping[str, Mapping[str, Any]]) -> Form | None:
+    """What the reply must be. One that must call has no answer for another form."""
+    if turn.calling.is_required or (turn.wishes.form is None and not turn.calling.is_free and parameters):
+        return desk.text.call_form(parameters, turn.calling)
+    return turn.wishes.form
 
 
 def _prompt(desk: Desk, turn: Turn) -> Prompt:

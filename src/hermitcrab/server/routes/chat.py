@@ -79,7 +79,7 @@ def chat_turn(desk: Desk, asked: ChatRequest) -> Turn:
         effort=asked.reasoning_effort,
     )
     wishes = asked.wishes(stops=asked.stop, most_tokens=asked.most_tokens)
-    return Turn(asked.messages, asked.usable_tools, switches, wishes, asked.choices)
+    return Turn(asked.messages, asked.usable_tools, switches, wishes, asked.calling, asked.choices)
 
 
 class ChatWriter:

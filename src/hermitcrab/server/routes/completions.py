@@ -46,7 +46,7 @@ def completion_routes(desk: Desk) -> APIRouter:
         echo = _echo(desk, asked, prompt)
         wishes = asked.wishes(stops=asked.stop, most_tokens=asked.max_tokens)
         texts = [desk.text.reply_text(asked.stop, min_tokens=wishes.min_tokens) for _ in range(asked.choices)]
-        grammars = await desk.grammars(wishes, choices=asked.choices)
+        grammars = await desk.grammars(wishes.form, ignore_eos=wishes.ignore_eos, choices=asked.choices)
         reply = desk.submit(heading, wishes, prompt, choices=asked.choices, grammars=grammars)
         seeds = [request.sampling.seed for request in reply.requests]
         tally = Tally(asked.choices, counts_reasoning=False)

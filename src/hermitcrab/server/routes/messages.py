@@ -66,7 +66,7 @@ def message_routes(desk: Desk) -> APIRouter:
 def _turn(desk: Desk, asked: CountRequest, *, stops: tuple[str, ...], most_tokens: int | None) -> Turn:
     switches = template_switches(desk, {}, is_thinking=asked.is_thinking, effort=asked.effort)
     wishes = asked.wishes(stops=stops, most_tokens=most_tokens)
-    return Turn(asked.conversation(), asked.usable_tools(), switches, wishes)
+    return Turn(asked.conversation(), asked.usable_tools(), switches, wishes, asked.calling)
 
 
 class MessageWriter:

@@ -43,7 +43,8 @@ def response_routes(desk: Desk) -> APIRouter:
         heading = desk.heading("resp_")
         switches = template_switches(desk, {}, is_thinking=None, effort=asked.effort)
         wishes = asked.wishes(stops=(), most_tokens=asked.max_output_tokens)
-        turn = Turn(asked.conversation_after(before.items), asked.usable_tools(), switches, wishes)
+        said = asked.conversation_after(before.items)
+        turn = Turn(said, asked.usable_tools(), switches, wishes, asked.calling)
         opened = await open_turn(desk, heading, turn)
 
         def keep(output: list[dict[str, Any]]) -> None:

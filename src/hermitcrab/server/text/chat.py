@@ -7,10 +7,19 @@ from typing import Any
 from hermitcrab.core.thinking import Thinking
 from hermitcrab.errors import RequestError
 from hermitcrab.server.text.grammar import Form, Grammars, Matcher
-from hermitcrab.server.text.marks import MARKS, SPELLINGS, THINK_CLOSE, THINK_OPEN, spelled
+from hermitcrab.server.text.marks import (
+    MARKS,
+    SPELLINGS,
+    THINK_CLOSE,
+    THINK_OPEN,
+    TOOL_CLOSE,
+    TOOL_OPEN,
+    spelled,
+)
 from hermitcrab.server.text.stream import TextStopWatch, TextStream
 from hermitcrab.server.text.template import ChatTemplate
 from hermitcrab.server.text.vocabulary import Vocabulary
+from hermitcrab.server.tools.call_grammar import Calling, call_form
 
 # what the family's templates put between a thinking block and the answer
 _AFTER_THINKING = "\n\n"
@@ -90,6 +99,17 @@ class ChatText:
         if self.grammars is None:
             raise RequestError(f"{form.field} needs a model whose texts have an end.", param=form.field)
         return self.grammars.open(form, ignore_eos=ignore_eos)
+
+    def call_form(self, parameters: Mapping[str, Mapping[str, Any]], calling: Calling) -> Form:
+        """The form of a reply that calls the offered functions as asked; `parameters` has their schemas.
+
+        Raises RequestError for a model that does not mark its calls, and for a name that no call can spell.
+        """
+        open_id = self.vocabulary.id_of(SPELLINGS[TOOL_OPEN])
+        close_id = self.vocabulary.id_of(SPELLINGS[TOOL_CLOSE])
+        if open_id is None or close_id is None:
+            raise RequestError("This model does not mark its tool calls.", param="tool_choice")
+        return call_form(parameters, calling, open_id=open_id, close_id=close_id)
 
     def thinking_rules(
         self, *, is_open: bool, budget_tokens: int | None, closes_whole: bool = False

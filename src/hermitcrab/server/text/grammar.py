@@ -17,7 +17,7 @@ from hermitcrab.sampling.edits import without
 from hermitcrab.server.text.vocabulary import Vocabulary
 
 # a space, or a line break with indentation: a model that likes white space must not go on for ever
-_JSON_OPTIONS: Mapping[str, Any] = {"whitespace_flexible": True, "whitespace_pattern": r"( |\n[ \t]{0,24})?"}
+JSON_OPTIONS: Mapping[str, Any] = {"whitespace_flexible": True, "whitespace_pattern": r"( |\n[ \t]{0,24})?"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Form:
 def json_form(schema: Mapping[str, Any], field: str) -> Form:
     """JSON that fits a schema. Raises RequestError for one that is no JSON object."""
     try:
-        return Form(LLMatcher.grammar_from_json_schema(dict(schema), overrides=dict(_JSON_OPTIONS)), field)  # type: ignore[arg-type]  # its options are a closed record
+        return Form(LLMatcher.grammar_from_json_schema(dict(schema), overrides=dict(JSON_OPTIONS)), field)  # type: ignore[arg-type]  # its options are a closed record
     except ValueError as error:
         raise RequestError(f"{field}: {error}", param=field) from error
 

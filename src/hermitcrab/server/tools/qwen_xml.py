@@ -125,12 +125,12 @@ def _read_arguments(text: str, schema: Mapping[str, Any]) -> dict[str, Any] | No
         if match is None or match["key"] in arguments:
             return None
         declared = properties.get(match["key"]) if isinstance(properties, Mapping) else None
-        arguments[match["key"]] = _typed(match["value"], _types(declared, schema))
+        arguments[match["key"]] = _typed(match["value"], json_types(declared, schema))
         start = match.end()
     return arguments
 
 
-def _types(declared: object, root: Mapping[str, Any], depth: int = 0) -> Sequence[str]:
+def json_types(declared: object, root: Mapping[str, Any], depth: int = 0) -> Sequence[str]:
     """JSON types a parameter may have, as far as its schema says; none where it does not."""
     if not isinstance(declared, Mapping) or depth > 8:
         return ()
@@ -140,15 +140,16 @@ def _types(declared: object, root: Mapping[str, Any], depth: int = 0) -> Sequenc
     if isinstance(named, list):
         return tuple(item for item in named if isinstance(item, str))
     choices = declared.get("anyOf") or declared.get("oneOf") or []
-    found = [name for choice in choices for name in _types(choice, root, depth + 1)]
+    found = [name for choice in choices for name in json_types(choice, root, depth + 1)]
     reference = declared.get("$ref")
     if isinstance(reference, str):
-        found += _types(_resolved(reference, root), root, depth + 1)
+        found += json_types(resolved(reference, root), root, depth + 1)
     found += [_type_of(value) for value in declared.get("enum") or []]
     return tuple(dict.fromkeys(found))
 
 
-def _resolved(reference: str, root: Mapping[str, Any]) -> object:
+def resolved(reference: str, root: Mapping[str, Any]) -> object:
+    """What a reference inside `root` points at; None where that is nothing."""
     place: object = root
     for step in reference.removeprefix("#/").split("/"):
         place = place.get(step) if isinstance(place, Mapping) else None

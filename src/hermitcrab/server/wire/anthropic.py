@@ -7,7 +7,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from hermitcrab.errors import RequestError
+from hermitcrab.server.tools.call_grammar import Calling
 from hermitcrab.server.wire.body import RequestModel
+from hermitcrab.server.wire.calling import Choice, wanted_calling
 from hermitcrab.server.wire.fields import NOT_YET, GeneratingRequest, Wishes, check_count, check_names
 from hermitcrab.server.wire.openai import (
     CalledFunction,
@@ -60,9 +62,10 @@ class ClientTool(RequestModel):
 
 
 class ToolChoice(RequestModel):
-    """Whether the model may call tools."""
+    """Whether and how often the model may or must call tools; `name` is the one it must."""
 
     type: Literal["auto", "none", "any", "tool"]
+    name: Annotated[str | None, Field(min_length=1)] = None
     disable_parallel_tool_use: bool | None = None
 
 
@@ -104,17 +107,6 @@ class CountRequest(GeneratingRequest):
     def check(self) -> None:
         """Raises RequestError for what this server does not do yet, and for fields that contradict others."""
         super().check()
-        choice = self.tool_choice
-        if choice is not None and choice.type in ("any", "tool"):
-            raise RequestError(
-                f"tool_choice {choice.type!r} is not supported by this server yet; use 'auto' or 'none'.",
-                param="tool_choice",
-            )
-        if choice is not None and choice.disable_parallel_tool_use:
-            raise RequestError(
-                "disable_parallel_tool_use is not supported by this server yet; leave it out.",
-                param="tool_choice.disable_parallel_tool_use",
-            )
         if self.output_config is not None and self.output_config.format is not None:
             raise RequestError(
                 "output_config.format is not supported by this server yet; leave it out.",
@@ -163,6 +155,21 @@ class CountRequest(GeneratingRequest):
             )
             for tool in self.tools or ()
         ]
+
+    @property
+    def calling(self) -> Calling:
+        """How the tools must or may be called. Raises RequestError for what those offered cannot do."""
+        asked = self.tool_choice
+        if asked is None:
+            return Calling()
+        if asked.type == "tool" and asked.name is None:
+            raise RequestError("tool_choice.name is missing: type 'tool' needs it.", param="tool_choice.name")
+        choice = Choice(
+            mode="required" if asked.type in ("any", "tool") else "auto",
+            name=asked.name if asked.type == "tool" else None,
+        )
+        names = [tool.name for tool in self.tools or ()]
+        return wanted_calling(choice, names, is_parallel=not asked.disable_parallel_tool_use)
 
     def conversation(self) -> list[Message]:
         """The messages in the form that all dialects share, each tool's result a message of its own.

@@ -11,7 +11,9 @@ from pydantic import BeforeValidator, Field
 from hermitcrab.errors import RequestError
 from hermitcrab.server.text.grammar import Form
 from hermitcrab.server.wire.body import RequestModel
+from hermitcrab.server.tools.call_grammar import Calling
 from hermitcrab.server.wire.fields import NOT_YET, GeneratingRequest, check_count, check_names
+from hermitcrab.server.wire.calling import ToolChoice, wanted_calling
 from hermitcrab.server.wire.forms import ResponseFormat, StructuredOutputs
 
 MAX_CHOICES = 128
@@ -176,8 +178,6 @@ class ChatRequest(OpenAiRequest):
 
     not_yet: ClassVar[Mapping[str, tuple[object, ...]]] = {
         **OpenAiRequest.not_yet,
-        "tool_choice": ("none", "auto"),
-        "parallel_tool_calls": (True,),
         "functions": ([],),
         "function_call": ("none",),
         "modalities": (["text"],),
@@ -187,8 +187,8 @@ class ChatRequest(OpenAiRequest):
     messages: Annotated[list[Message], Field(min_length=1)]
     max_completion_tokens: int | None = None
     tools: list[OfferedTool] | None = None
-    tool_choice: Any = None
-    parallel_tool_calls: Any = None
+    tool_choice: ToolChoice = None
+    parallel_tool_calls: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     reasoning_effort: str | None = None
     enable_thinking: bool | None = None
@@ -227,7 +227,14 @@ class ChatRequest(OpenAiRequest):
     @property
     def usable_tools(self) -> list[OfferedTool]:
         """The tools the model may call in this reply."""
-        return [] if self.tool_choice == "none" else list(self.tools or ())
+        is_barred = self.tool_choice is not None and self.tool_choice.mode == "none"
+        return [] if is_barred else list(self.tools or ())
+
+    @property
+    def calling(self) -> Calling:
+        """How the tools must or may be called. Raises RequestError for what those offered cannot do."""
+        names = [tool.function.name for tool in self.tools or ()]
+        return wanted_calling(self.tool_choice, names, is_parallel=self.parallel_tool_calls)
 
 
 class CompletionRequest(OpenAiRequest):

@@ -7,7 +7,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag, TypeAdapter
 
 from hermitcrab.errors import RequestError
+from hermitcrab.server.tools.call_grammar import Calling
 from hermitcrab.server.wire.body import RequestModel
+from hermitcrab.server.wire.calling import ToolChoice, wanted_calling
 from hermitcrab.server.wire.fields import NOT_YET, GeneratingRequest, check_count, check_names
 from hermitcrab.server.wire.openai import (
     CalledFunction,
@@ -111,8 +113,6 @@ class ResponsesRequest(GeneratingRequest):
 
     not_yet: ClassVar[Mapping[str, tuple[object, ...]]] = {
         **NOT_YET,
-        "tool_choice": ("none", "auto"),
-        "parallel_tool_calls": (True,),
         "truncation": ("disabled",),
         "background": (False,),
         "max_tool_calls": (),
@@ -134,8 +134,8 @@ class ResponsesRequest(GeneratingRequest):
     metadata: dict[str, str] | None = None
     user: str | None = None
 
-    tool_choice: Any = None
-    parallel_tool_calls: Any = None
+    tool_choice: ToolChoice = None
+    parallel_tool_calls: bool | None = None
     truncation: Any = None
     background: Any = None
     max_tool_calls: Any = None
@@ -178,7 +178,7 @@ class ResponsesRequest(GeneratingRequest):
 
     def usable_tools(self) -> list[OfferedTool]:
         """The tools the model may call in this response."""
-        if self.tool_choice == "none":
+        if self.tool_choice is not None and self.tool_choice.mode == "none":
             return []
         return [
             OfferedTool(
@@ -189,6 +189,12 @@ class ResponsesRequest(GeneratingRequest):
             )
             for tool in self.tools or ()
         ]
+
+    @property
+    def calling(self) -> Calling:
+        """How the tools must or may be called. Raises RequestError for what those offered cannot do."""
+        names = [tool.name for tool in self.tools or ()]
+        return wanted_calling(self.tool_choice, names, is_parallel=self.parallel_tool_calls)
 
     def conversation_after(self, earlier: Sequence[Item]) -> list[Message]:
         """The messages in the form that all dialects share, after the items of the response gone on from."""
