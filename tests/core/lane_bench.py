@@ -3,7 +3,17 @@
 from collections.abc import Sequence
 
 from hermitcrab.clock import ScriptedClock
-from hermitcrab.core.api import Event, Failed, Finished, Progress, Progressed, Request, StopWatch, Tokens
+from hermitcrab.core.api import (
+    Event,
+    Failed,
+    Finished,
+    Priority,
+    Progress,
+    Progressed,
+    Request,
+    StopWatch,
+    Tokens,
+)
 from hermitcrab.core.fake import FakeBackend
 from hermitcrab.core.lanes import LaneRules
 from hermitcrab.core.loop import HostLoop
@@ -69,6 +79,7 @@ def ask(
     sampling: Sampling = GREEDY,
     eos_ids: frozenset[int] = frozenset(),
     stop_watch: StopWatch | None = None,
+    priority: Priority = Priority.FOREGROUND,
 ) -> Request:
     """A request of that name."""
     return Request(
@@ -78,6 +89,7 @@ def ask(
         max_new_tokens=max_new_tokens,
         eos_ids=eos_ids,
         stop_watch=stop_watch,
+        priority=priority,
     )
 
 

@@ -6,10 +6,10 @@ from lane_bench import Bench, ask, sized, solo
 from hermitcrab.clock import ScriptedClock
 from hermitcrab.core.api import Failed, Finished, FinishReason
 from hermitcrab.core.backend import DraftRequest, Verified, Window
-from hermitcrab.core.fake import CallKind, FakeBackend
-from hermitcrab.core.lanes import LaneRules
+from hermitcrab.core.fake import Call, CallKind, FakeBackend
+from hermitcrab.core.lanes import MOST_STALLS, LaneRules
 from hermitcrab.core.loop import HostLoop
-from hermitcrab.core.trail import ReleaseFailed
+from hermitcrab.core.trail import ReleaseFailed, Stalled
 from hermitcrab.errors import DeviceFailed, LaneError, LaneMemory, SessionFull, StateNotSettled
 
 NAMES = ("long", "grower", "short")
@@ -143,6 +143,42 @@ def test_requests_wait_while_the_only_session_cannot_be_emptied() -> None:
     bench.backend.on_call = lambda call: None
     bench.run()
     assert bench.tokens("two") == solo(ask("two"))
+
+
+def never_empties_slot_0(call: Call) -> None:
+    if call.kind is CallKind.RELEASE and call.slots == (0,):
+        raise DeviceFailed("the device failed")
+
+
+def test_those_who_wait_for_a_session_that_can_never_be_emptied_hear_their_end() -> None:
+    bench = sized(64)
+    bench.submit(ask("first"), ask("one"), ask("two"))
+    bench.backend.on_call = never_empties_slot_0
+    bench.run(at_most=2 * MOST_STALLS)
+    assert [type(bench.ears[name].terminal) for name in ("first", "one", "two")] == [Finished, Failed, Failed]
+    assert str(bench.ears["one"].terminal.error).startswith("nothing runs, and no session that fits")
+    assert [decision.waiting for decision in bench.book.of(Stalled)] == [2]
+
+
+def test_who_fits_into_another_session_is_served_beside_one_that_can_never_be_emptied() -> None:
+    bench = sized(64, 48)
+    bench.submit(*(ask(name, prompt_tokens=50) for name in ("first", "big")), ask("small", max_new_tokens=30))
+    bench.backend.on_call = never_empties_slot_0
+    bench.run(at_most=2 * MOST_STALLS)
+    assert isinstance(bench.ears["big"].terminal, Failed)
+    assert bench.tokens("small") == solo(ask("small", max_new_tokens=30))
+
+
+def test_only_steps_in_a_row_without_work_count_towards_ending_the_queue() -> None:
+    bench = sized(64)
+    bench.submit(ask("first"), ask("next"))
+    bench.backend.on_call = never_empties_slot_0
+    while not bench.ears["first"].terminals:
+        bench.step()
+    bench.step(MOST_STALLS - 1)
+    bench.backend.on_call = lambda call: None
+    bench.run()
+    assert bench.tokens("next") == solo(ask("next"))
 
 
 class ShortVerify(FakeBackend):

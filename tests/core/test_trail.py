@@ -14,10 +14,11 @@ from hermitcrab.core.trail import (
     Moved,
     ReleaseFailed,
     SinkFailed,
+    Stalled,
     Waits,
     tell,
 )
-from hermitcrab.errors import DeviceFailed
+from hermitcrab.errors import DeviceFailed, LaneError
 
 LINES = {
     Waits("r", 16381, 16416): (
@@ -33,6 +34,7 @@ LINES = {
         logging.WARNING,
         "the session of slot 3 could not be emptied: no answer",
     ),
+    Stalled(2, LaneError("nothing runs")): (logging.ERROR, "2 waiting requests end: nothing runs"),
     SinkFailed("r", OSError("gone")): (logging.WARNING, "request r is cancelled, its sink failed: gone"),
 }
 

@@ -1,4 +1,8 @@
-"""Which waiting request starts next and where: fits now, later or never; bounded overtaking.
+"""Which waiting request starts next and where: order, fits now, later or never; bounded overtaking.
+
+Foreground requests stand before background ones, each in order of arrival. A background request ages: one
+that came `AGEING_S` before a foreground request stands before it, so no more than the requests of that time
+ever get in front of it.
 
 A later request that fits may pass one that does not. The waiting one is asked first each time, so a passer
 never takes a session that it could have had. Only a passer that outgrows its session can delay it, because
@@ -9,6 +13,7 @@ bounded.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hermitcrab.core.api import Priority
 from hermitcrab.core.backend import SlotId
 from hermitcrab.core.slots import Session, smallest
 from hermitcrab.core.stream import Limits
@@ -17,6 +22,14 @@ from hermitcrab.core.stream import Limits
 # replies the request may have to wait for because of passers; 16 is one full house of the session list the
 # design comes from
 MOST_PASSES = 16
+
+# long beside a turn of a conversation, so that people go first; short beside the time-out of a batch client
+AGEING_S = 60.0
+
+
+def queue_key(priority: Priority, *, submitted_s: float) -> float:
+    """Where a request stands in the queue, the lowest first; it never changes, so a queue stays in order."""
+    return submitted_s + (AGEING_S if priority is Priority.BACKGROUND else 0.0)
 
 
 @dataclass(frozen=True, slots=True)

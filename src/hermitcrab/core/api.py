@@ -34,6 +34,13 @@ class FinishReason(StrEnum):
     CANCELLED = "cancelled"
 
 
+class Priority(StrEnum):
+    """Who comes first in the queue; requests that have a session share the work alike."""
+
+    FOREGROUND = "foreground"
+    BACKGROUND = "background"
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One reply to make.
@@ -56,6 +63,7 @@ class Request:
     thinking: Thinking | None = None
     grammar: GrammarRules | None = None
     top_logprobs: int | None = None
+    priority: Priority = Priority.FOREGROUND
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +175,7 @@ class StreamStatus:
     reply_tokens: int
     moves: int
     age_s: float
+    priority: Priority = Priority.FOREGROUND
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from hermitcrab.core.trail import (
 )
 from hermitcrab.errors import HermitcrabError, LaneError, LaneMemory, SessionFull, SettingError
 
-# steps in which nothing ran and no paused stream could move, before one is given up: the host takes such
+# steps in which nothing ran and nothing that waits could go on, before it is given up: the host takes such
 # steps every few hundredths of a second, so memory that somebody else frees within seconds still counts
 MOST_STALLS = 100
 
@@ -124,15 +124,18 @@ class LaneEngine:
         self.note(Started(stream.request.id, slot))
 
     def step(self) -> bool:
-        """Make room, then run one round or one prompt pass; False if there was nothing to run."""
-        self._empty_unclean()
+        """Make room, then run one round or one prompt pass; False if there was nothing to run.
+
+        A session that is free at last counts as work: somebody may wait for it.
+        """
+        has_emptied = self._empty_unclean()
         self._make_room()
         self.sweep()
         live = [stream for stream in self._streams if stream.is_live]
         filling = [stream for stream in self._streams if stream.is_filling]
         if not live and not filling:
             self._count_stall()
-            return False
+            return has_emptied
         self._stalls = 0
         started_s = self._clock.now_s()
         if self._share.is_round_due(has_live=bool(live), has_filling=bool(filling)):
@@ -295,10 +298,13 @@ class LaneEngine:
             self.table.mark_unclean(slot)
             self.note(ReleaseFailed(slot, error))
 
-    def _empty_unclean(self) -> None:
-        for slot in self.table.unclean:
+    def _empty_unclean(self) -> bool:
+        """Try again where a release has failed; True if it did not fail everywhere again."""
+        unclean = self.table.unclean
+        for slot in unclean:
             self.table.mark_clean(slot)
             self._empty(slot)
+        return self.table.unclean != unclean
 
     def _unclaimed(self) -> list[Session]:
         """Free sessions that no paused stream waits for."""

@@ -4,11 +4,12 @@
 its stream has ended and its session is back.
 """
 
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hermitcrab.clock import Clock
-from hermitcrab.core.admission import Refuse, Start, Waiting
+from hermitcrab.core.admission import Refuse, Start, Waiting, queue_key
 from hermitcrab.core.api import (
     Event,
     Failed,
@@ -21,11 +22,11 @@ from hermitcrab.core.api import (
     Status,
 )
 from hermitcrab.core.backend import Backend
-from hermitcrab.core.lanes import LaneEngine, LaneRules
+from hermitcrab.core.lanes import MOST_STALLS, LaneEngine, LaneRules
 from hermitcrab.core.status import TokenRate, snapshot
 from hermitcrab.core.stream import Limits, Stream
-from hermitcrab.core.trail import LogTracer, SinkFailed, Tracer
-from hermitcrab.errors import ContextLengthExceeded, HermitcrabError, RequestError
+from hermitcrab.core.trail import LogTracer, SinkFailed, Stalled, Tracer
+from hermitcrab.errors import ContextLengthExceeded, HermitcrabError, LaneError, RequestError
 
 # how old a snapshot may get while only tokens come: pages ask a few times a second
 SNAPSHOT_AGE_S = 0.05
@@ -39,6 +40,11 @@ class Job:
     sink: Sink
     passes: int = 0
     is_deaf: bool = False
+
+    @property
+    def queue_key(self) -> float:
+        """Where it stands in the queue."""
+        return queue_key(self.stream.request.priority, submitted_s=self.stream.stats.submitted_s)
 
 
 class Gate:
@@ -115,6 +121,7 @@ class HostLoop:
         self._clock = clock
         self._waiting: list[Job] = []
         self._jobs: dict[str, Job] = {}
+        self._stalls = 0
         self._rate = TokenRate()
         self._snapshot_s = clock.now_s()
         self.snapshot = self.take_snapshot()
@@ -150,7 +157,7 @@ class HostLoop:
         stream.tell(Progress.QUEUED)
         job = Job(stream, sink)
         self._jobs[request.id] = job
-        self._waiting.append(job)
+        insort(self._waiting, job, key=lambda waiting: waiting.queue_key)
 
     def cancel(self, request_id: str) -> None:
         """End a request wherever it is; unknown and finished ids are ignored."""
@@ -177,9 +184,31 @@ class HostLoop:
         self._deliver()
         self._admit()
         has_worked = self.engine.step()
+        self._watch_progress(has_worked=has_worked)
         self._rate.note(now_s=self._clock.now_s(), reply_tokens=self.engine.totals.reply_tokens)
         self._deliver()
         return has_worked
+
+    def _watch_progress(self, *, has_worked: bool) -> None:
+        """While a request waits something runs, or else it ends with an error: nobody waits for nothing.
+
+        Admitted streams that all wait are the engine's to end. Without any, the first in the queue should
+        have started: only sessions that cannot be emptied keep it from that, or a fault of our own. Those
+        behind it end with it if no session is left for them either.
+        """
+        is_stalled = not has_worked and bool(self._waiting) and not self.engine.streams
+        self._stalls = self._stalls + 1 if is_stalled else 0
+        if self._stalls < MOST_STALLS:
+            return
+        self._stalls = 0
+        stuck = self._waiting[:1] if self.free_count else list(self._waiting)
+        error = LaneError(
+            "nothing runs, and no session that fits can be had: "
+            f"{len(self.engine.table.unclean)} of {len(self.engine.table.sessions)} could not be emptied"
+        )
+        self.engine.note(Stalled(len(stuck), error))
+        for job in stuck:
+            self._end(job, error)
 
     def _end(self, job: Job, outcome: FinishReason | HermitcrabError) -> None:
         if job in self._waiting:

@@ -164,6 +164,7 @@ def _stream(stream: Stream, now_s: float) -> StreamStatus:
         reply_tokens=len(stream.reply.tokens),
         moves=stream.stats.moves,
         age_s=now_s - stream.stats.submitted_s,
+        priority=stream.request.priority,
     )
 
 

@@ -75,13 +75,21 @@ class SinkFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class Stalled:
+    """Nothing has run for long while these many requests waited for a session: they end."""
+
+    waiting: int
+    error: HermitcrabError
+
+
+@dataclass(frozen=True, slots=True)
 class LoopFailed:
     """A step failed outside the backend: our own fault. Every request in it ends."""
 
     error: Exception
 
 
-Decision = Started | Waits | Moved | Ended | ReleaseFailed | CacheFailed | SinkFailed | LoopFailed
+Decision = Started | Waits | Moved | Ended | ReleaseFailed | CacheFailed | SinkFailed | Stalled | LoopFailed
 
 
 class Tracer(Protocol):
@@ -131,6 +139,8 @@ class LogTracer:
                 logger.warning(
                     "request %s is cancelled, its sink failed: %s", request_id, error, extra=_named(decision)
                 )
+            case Stalled(waiting=waiting, error=error):
+                logger.error("%d waiting requests end: %s", waiting, error, extra=_named(decision))
             case LoopFailed(error=error):
                 logger.error(
                     "the engine loop failed, every request in it ends", exc_info=error, extra=_named(decision)
