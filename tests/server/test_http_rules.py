@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from served import RANDOM, Served, events, serving
 
+from hermitcrab.core.api import Priority
 from hermitcrab.server.text.chat import ChatText
 
 PLAIN = {"enable_thinking": False}
@@ -41,6 +42,33 @@ def content(body: dict[str, Any]) -> str:
 
 def finish(body: dict[str, Any]) -> str:
     return str(body["choices"][0]["finish_reason"])
+
+
+@pytest.mark.parametrize(
+    ("given", "priority"),
+    [
+        (None, Priority.FOREGROUND),
+        ("foreground", Priority.FOREGROUND),
+        ("background", Priority.BACKGROUND),
+        (0, Priority.FOREGROUND),
+        (-3, Priority.FOREGROUND),
+        (7, Priority.BACKGROUND),
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+def test_a_request_says_whether_it_waits_behind_others(
+    served: Served, path: str, given: object, priority: Priority
+) -> None:
+    words = {"messages": [{"role": "user", "content": "hi"}], "prompt": "hi"}
+    assert served.ask({**words, "max_tokens": 1, "priority": given}, path=path).status_code == 200
+    assert served.lanes.submitted[-1].priority is priority
+
+
+@pytest.mark.parametrize("given", ["urgent", "", True, 0.5, ["background"], {}])
+def test_a_priority_that_is_none_is_refused_by_name(served: Served, given: object) -> None:
+    refused = served.chat(priority=given)
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "priority"
 
 
 def test_a_bias_takes_a_token_out_of_a_reply(served: Served) -> None:

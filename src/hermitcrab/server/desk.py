@@ -74,6 +74,7 @@ class Desk:
                     thinking=thinking,
                     grammar=grammars[choice] if grammars else None,
                     top_logprobs=wishes.top_logprobs,
+                    priority=wishes.priority,
                 )
                 for choice in range(choices)
             ],

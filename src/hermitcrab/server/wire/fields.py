@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
 
+from hermitcrab.core.api import Priority
 from hermitcrab.errors import RequestError
 from hermitcrab.sampling.params import NO_PENALTIES, Penalties
 from hermitcrab.server.text.grammar import Form
@@ -78,6 +79,7 @@ class Wishes:
     thinking_budget: int | None = None
     top_logprobs: int | None = None
     form: Form | None = None
+    priority: Priority = Priority.FOREGROUND
 
 
 class GeneratingRequest(RequestModel):
@@ -148,12 +150,18 @@ class GeneratingRequest(RequestModel):
             thinking_budget=self.thinking_budget,
             top_logprobs=self.alternatives,
             form=self.form,
+            priority=self.urgency,
         )
 
     @property
     def form(self) -> Form | None:
         """What the reply must be. Raises RequestError for what no reply can be."""
         return None
+
+    @property
+    def urgency(self) -> Priority:
+        """Where the request stands in the queue."""
+        return Priority.FOREGROUND
 
     @property
     def alternatives(self) -> int | None:

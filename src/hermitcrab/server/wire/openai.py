@@ -8,12 +8,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
+from hermitcrab.core.api import Priority
 from hermitcrab.errors import RequestError
 from hermitcrab.server.text.grammar import Form
-from hermitcrab.server.wire.body import RequestModel
 from hermitcrab.server.tools.call_grammar import Calling
-from hermitcrab.server.wire.fields import NOT_YET, GeneratingRequest, check_count, check_names
+from hermitcrab.server.wire.body import RequestModel
 from hermitcrab.server.wire.calling import ToolChoice, wanted_calling
+from hermitcrab.server.wire.fields import NOT_YET, GeneratingRequest, check_count, check_names
 from hermitcrab.server.wire.forms import ResponseFormat, StructuredOutputs
 
 MAX_CHOICES = 128
@@ -64,6 +65,17 @@ def _prompt_list(value: Any) -> Any:
     raise ValueError("must be a string, a list of strings, or a list of token ids")
 
 
+def _priority(value: Any) -> Any:
+    """By name, or by number as other servers have it: the higher the later, 0 where nothing is said."""
+    if value is None:
+        return Priority.FOREGROUND
+    if type(value) is int:
+        return Priority.BACKGROUND if value > 0 else Priority.FOREGROUND
+    if value not in list(Priority):
+        raise ValueError(f"must be {' or '.join(Priority)}, or a whole number")
+    return Priority(value)
+
+
 def _are_tokens(items: list[Any]) -> bool:
     return all(type(item) is int for item in items)
 
@@ -72,6 +84,7 @@ Words = Annotated[str | None, BeforeValidator(_text_or_parts)]
 RequiredWords = Annotated[str, BeforeValidator(_text_or_parts)]
 Stops = Annotated[tuple[str, ...], BeforeValidator(_stop_list)]
 Alternatives = Annotated[int | None, Field(ge=0, le=MAX_ALTERNATIVES)]
+Place = Annotated[Priority, BeforeValidator(_priority)]
 Prompts = Annotated[tuple[str | tuple[int, ...], ...], BeforeValidator(_prompt_list)]
 
 _OWN_FIELDS = frozenset({"logprobs", "top_logprobs", "response_format", "structured_outputs"})
@@ -138,6 +151,7 @@ class OpenAiRequest(GeneratingRequest):
     n: int | None = None
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
+    priority: Place = Priority.FOREGROUND
 
     best_of: Any = None
 
@@ -146,6 +160,11 @@ class OpenAiRequest(GeneratingRequest):
         super().check()
         check_count("max_tokens", self.max_tokens)
         check_count("n", self.n, most=MAX_CHOICES)
+
+    @property
+    def urgency(self) -> Priority:
+        """Where the request stands in the queue."""
+        return self.priority
 
     @property
     def form(self) -> Form | None:
