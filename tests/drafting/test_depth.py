@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermitcrab.drafting.costs import RoundCosts
+from hermitcrab.drafting.costs import DRAFT_STEPS, RoundCosts
 from hermitcrab.drafting.depth import Option, choose_depths
 
 
@@ -14,7 +14,7 @@ def costs(*, row_s: float, fixed_s: float = 1.0, draft_s: float = 0.0) -> RoundC
     """Rounds that cost so much a row beyond a fixed part, and so much a step of the head."""
     made = RoundCosts()
     for streams in range(1, 9):
-        for rows in range(streams, 65):
+        for rows in (streams + drafts for drafts in DRAFT_STEPS):
             made.observe_forward(rows, streams, seconds=fixed_s + row_s * rows)
         for depth in range(1, 8):
             made.observe_draft(depth, streams, seconds=max(1e-9, draft_s * depth))

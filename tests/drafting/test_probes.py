@@ -1,35 +1,31 @@
-"""Looks at the other side: soon at first, then rarely, and again after a change."""
+"""Rounds without drafts while drafts pay: soon at first, then rarely."""
 
 from hermitcrab.drafting.probes import Probes
 
 
-def looks(probes: Probes, rounds: int, *, is_drafting: bool, streams: int = 1) -> list[int]:
-    """Rounds, counted from 1, in which a look was due."""
-    return [number for number in range(1, rounds + 1) if probes.is_due(streams, is_drafting=is_drafting)]
+def due(probes: Probes, rounds: int, *, streams: int = 1) -> list[int]:
+    """Rounds, counted from 1, in which a probe was due."""
+    return [number for number in range(1, rounds + 1) if probes.is_due(streams)]
 
 
-def test_looks_come_at_doubling_distances() -> None:
-    assert looks(Probes(), 130, is_drafting=True) == [2, 6, 14, 30, 62, 126]
+def test_probes_come_at_doubling_distances() -> None:
+    assert due(Probes(), 130) == [8, 24, 56, 120]
 
 
-def test_in_the_long_run_one_round_in_256_is_a_look() -> None:
+def test_in_the_long_run_one_round_in_256_is_a_probe() -> None:
     probes = Probes()
-    looks(probes, 10_000, is_drafting=False)
-    assert len(looks(probes, 25_600, is_drafting=False)) == 100
+    due(probes, 10_000)
+    assert len(due(probes, 25_600)) == 100
 
 
-def test_after_a_change_a_look_comes_within_16_rounds() -> None:
+def test_a_round_that_had_no_drafts_anyway_puts_the_probe_off() -> None:
     probes = Probes()
-    looks(probes, 10_000, is_drafting=True)
-    assert looks(probes, 40, is_drafting=False) == [16]
+    assert due(probes, 7) == []
+    probes.note_plain(1)
+    assert due(probes, 9) == [8]
 
 
-def test_a_choice_that_changes_every_round_needs_no_looks() -> None:
+def test_each_number_of_streams_has_probes_of_its_own() -> None:
     probes = Probes()
-    assert not any(probes.is_due(1, is_drafting=bool(number % 2)) for number in range(100))
-
-
-def test_each_number_of_streams_has_looks_of_its_own() -> None:
-    probes = Probes()
-    looks(probes, 10_000, is_drafting=True, streams=8)
-    assert looks(probes, 7, is_drafting=True, streams=1) == [2, 6]
+    due(probes, 10_000, streams=8)
+    assert due(probes, 9, streams=1) == [8]

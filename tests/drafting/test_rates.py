@@ -68,18 +68,22 @@ def test_a_change_of_text_shows_within_some_dozens_of_windows() -> None:
     assert made.gains(1)[0] < 0.2
 
 
-def test_an_heir_starts_the_same_and_learns_faster() -> None:
-    old = rates(*[(1, 1)] * 500)
-    heir = old.inherit()
-    assert heir.gains(6) == old.gains(6)
-    for made in (old, heir):
-        for _ in range(4):
-            made.observe(drafted=1, landed=0)
-    assert heir.gains(1)[0] < old.gains(1)[0]
+def test_one_miss_of_a_new_stream_halves_its_rate_and_one_landing_goes_half_the_way_to_one() -> None:
+    assert rates((1, 0), prior=0.8).gains(1) == pytest.approx((0.4,))
+    assert rates((1, 1), prior=0.8).gains(1) == pytest.approx((0.9,))
 
 
-def test_what_an_heir_sees_leaves_the_old_rates_alone() -> None:
-    old = rates((1, 1))
-    before = old.gains(6)
-    old.inherit().observe(drafted=3, landed=0)
-    assert old.gains(6) == before
+def test_drafts_that_are_not_wanted_slowly_get_another_try() -> None:
+    made = rates(*[(2, 0)] * 30, prior=0.8)
+    before = made.gains(1)[0]
+    for _ in range(100):
+        made.relax()
+    assert before < 0.1
+    assert 0.7 < made.gains(1)[0] < 0.8
+
+
+def test_a_rate_above_the_prior_does_not_relax() -> None:
+    made = rates(*[(1, 1)] * 30, prior=0.5)
+    before = made.gains(1)
+    made.relax()
+    assert made.gains(1) == before

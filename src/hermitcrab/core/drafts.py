@@ -16,7 +16,7 @@ from hermitcrab.core.stream import Stream
 from hermitcrab.core.windows import draft_room, exact_drafts, share_rows
 from hermitcrab.drafting.costs import RoundCosts
 from hermitcrab.drafting.depth import Option, choose_depths
-from hermitcrab.drafting.guesses import Guesses, House
+from hermitcrab.drafting.guesses import Guesses, open_guesses
 from hermitcrab.drafting.probes import Probes
 from hermitcrab.errors import LaneError
 
@@ -87,21 +87,21 @@ class Drafts:
         self._clock = clock
         self._facts = facts
         self._limits = limits
-        self._house = House(most_drafts=limits.most_drafts)
         self._costs = RoundCosts()
         self._probes = Probes()
-        self._looks = 0
+        self._last: tuple[Sequence[Option], int, Sequence[int]] = ((), -1, ())
 
     def open(self, stream: Stream) -> None:
         """Take in a stream that has its first token; the head has absorbed its prompt but the last row."""
         if self._limits.most_drafts:
-            stream.guesses = self._house.open((*stream.request.prompt, *stream.reply.tokens))
+            text = (*stream.request.prompt, *stream.reply.tokens)
+            stream.guesses = open_guesses(text, most_drafts=self._limits.most_drafts)
             stream.window.absorbed_rows = stream.window.rows - 1
 
     def make(self, chosen: Sequence[Stream]) -> list[Drafted]:
         """The drafts of a round's streams, in order; a head that fails ends the streams it was asked for."""
         offers = [self._offer(stream) for stream in chosen]
-        depths = [exact_drafts(depth, self._facts.exact_widths) for depth in self._choose(offers)]
+        depths = [exact_drafts(depth, self._facts.exact_widths) for depth in self._choose(chosen, offers)]
         chains = self._run_head(chosen, offers, depths)
         made = [
             Drafted(offer.source, offer.copied[:depth]) if offer.copied and depth else chain
@@ -121,10 +121,8 @@ class Drafts:
         match drafted.source:
             case Source.COPY:
                 guesses.note_copy(drafted=count, landed=landed, is_alone=is_alone)
-                self._house.copy_rates.observe(drafted=count, landed=landed)
             case Source.HEAD:
                 guesses.note_head(drafted=count, landed=landed)
-                self._house.head_rates.observe(drafted=count, landed=landed)
             case Source.NONE | Source.FORCED:
                 pass
 
@@ -165,29 +163,56 @@ class Drafts:
         ]
         return head if paces[1] > paces[0] else copy
 
-    def _choose(self, offers: Sequence[_Offer]) -> Sequence[int]:
+    def _choose(self, chosen: Sequence[Stream], offers: Sequence[_Offer]) -> Sequence[int]:
         row_limit = self._facts.row_limit
         if self._limits.drafts_always:
             return share_rows([len(offer.gains) for offer in offers], row_limit=row_limit)
         options = [offer.option for offer in offers]
-        if not any(option.gains for option in options):
-            return [0] * len(options)
-        depths = choose_depths(options, self._costs, spare_rows=row_limit - len(options)).depths
-        is_drafting = any(depths)
+        depths = self._best(options)
+        for stream, offer, depth in zip(chosen, offers, depths, strict=True):
+            if stream.guesses is not None and offer.source is Source.COPY and not depth:
+                stream.guesses.copy_rates.relax()
         # without a measured round there is nothing to compare
-        if self._costs.is_empty or not self._probes.is_due(len(options), is_drafting=is_drafting):
+        if self._costs.is_empty:
             return depths
-        return [0] * len(options) if is_drafting else self._look(options)
+        if not any(depths):
+            self._probes.note_plain(len(depths))
+        elif self._probes.is_due(len(depths)):
+            return [0] * len(depths)
+        return self._look(chosen, offers, depths)
 
-    def _look(self, options: Sequence[Option]) -> Sequence[int]:
-        """A few drafts for one stream, each in its turn, if they would pay at least if they landed."""
-        self._looks += 1
-        index = self._looks % len(options)
-        hopes = [Option() for _ in options]
-        hopes[index] = Option((1.0,) * len(options[index].gains), is_head=options[index].is_head)
-        spare_rows = self._facts.row_limit - len(options)
-        depths = choose_depths(hopes, self._costs, spare_rows=spare_rows).depths
-        return [min(depth, _LOOK_DRAFTS) for depth in depths]
+    def _best(self, options: Sequence[Option]) -> Sequence[int]:
+        """The depths that pay; worked out again only if something has changed."""
+        last_options, last_version, depths = self._last
+        if last_version != self._costs.version or last_options != options:
+            spare_rows = self._facts.row_limit - len(options)
+            depths = choose_depths(options, self._costs, spare_rows=spare_rows).depths
+            self._last = (options, self._costs.version, depths)
+        return depths
+
+    def _look(
+        self, chosen: Sequence[Stream], offers: Sequence[_Offer], depths: Sequence[int]
+    ) -> Sequence[int]:
+        """The depths, with a few drafts for those without for long, if drafts could pay at all."""
+        due = [
+            (index, stream.guesses)
+            for index, (stream, offer) in enumerate(zip(chosen, offers, strict=True))
+            if stream.guesses is not None
+            and offer.source is Source.HEAD
+            and not depths[index]
+            and (_waiting_rows(stream) >= stream.guesses.look_rows or self._must_absorb(stream))
+        ]
+        if not due:
+            return depths
+        # could pay at all: if all that any stream could have landed
+        hopes = [Option((1.0,) * len(offer.gains), offer.option.is_head) for offer in offers]
+        spare_rows = self._facts.row_limit - len(hopes)
+        is_hopeful = any(choose_depths(hopes, self._costs, spare_rows=spare_rows).depths)
+        looked = list(depths)
+        for index, guesses in due:
+            guesses.note_look()
+            looked[index] = min(_LOOK_DRAFTS, len(offers[index].gains)) if is_hopeful else 0
+        return share_rows(looked, row_limit=self._facts.row_limit)
 
     def _run_head(
         self, chosen: Sequence[Stream], offers: Sequence[_Offer], depths: Sequence[int]
@@ -221,8 +246,12 @@ class Drafts:
     def _must_absorb(self, stream: Stream) -> bool:
         if not self._limits.head_depth:
             return False
-        waiting_rows = stream.window.rows - stream.window.absorbed_rows
-        return waiting_rows + self._limits.most_drafts + 1 > self._facts.backlog_rows
+        return _waiting_rows(stream) + self._limits.most_drafts + 1 > self._facts.backlog_rows
+
+
+def _waiting_rows(stream: Stream) -> int:
+    """Settled rows that the head has not absorbed."""
+    return stream.window.rows - stream.window.absorbed_rows
 
 
 def _copy_offer(guesses: Guesses, copied: tuple[int, ...]) -> _Offer:

@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
+from itertools import accumulate
 from math import log
 
 # the median of so many: a busy moment of the machine does not count, a longer context soon does
@@ -10,6 +11,14 @@ _SAMPLES = 9
 
 # a median that has moved by less is as good as the old one, and leaves what was worked out from it standing
 _STILL = 0.01
+
+# the common speed follows a single measurement so far, and by no more than a factor of two
+_FOLLOW = 0.5
+_MOST_CHANGE = 2.0
+
+# forwards are told apart by these numbers of drafts: with a cell for each, none would be measured often,
+# and the best choice would be the cell with the luckiest measurement
+DRAFT_STEPS = (0, 1, 2, 3, 5, 7, 10, 15, 24, 40, 63)
 
 # before anything is measured: a row's share of a forward of one row, a draft's share of the same. Both are
 # on the low side, so that drafts get a try; measured costs take over with the first rounds
@@ -31,11 +40,16 @@ class CostTable:
         self._known: dict[tuple[int, int], float] = {}
         # estimates of other cells, until a known one changes: a round asks for dozens
         self._estimates: dict[tuple[int, int], float] = {}
+        self.version = 0
 
     @property
     def is_empty(self) -> bool:
         """True before the first measurement."""
         return not self._known
+
+    def measured(self, count: int, streams: int) -> float | None:
+        """Seconds of a cell, if it has been measured."""
+        return self._known.get((count, streams))
 
     def observe(self, count: int, streams: int, *, seconds: float) -> None:
         """A cell took so long; a clock that stood still tells nothing."""
@@ -51,14 +65,15 @@ class CostTable:
         if abs(middle - self._known.get(cell, 0.0)) > _STILL * middle:
             self._known[cell] = middle
             self._estimates.clear()
+            self.version += 1
 
     def estimate(self, count: int, streams: int) -> float:
         """Seconds that a cell takes; from the nearest measured cells where it has not been measured."""
         cell = (count, streams)
-        known = self._known.get(cell) or self._estimates.get(cell)
-        if known is None:
-            known = self._estimates[cell] = self._work_out(count, streams)
-        return known
+        estimate = self._estimates.get(cell)
+        if estimate is None:
+            estimate = self._estimates[cell] = self._work_out(count, streams)
+        return estimate
 
     def _work_out(self, count: int, streams: int) -> float:
         if not self._known:
@@ -68,19 +83,28 @@ class CostTable:
             alike = max(nearest, round(count * nearest / streams))
             return self.estimate(alike, nearest) * self._shape(count, streams) / self._shape(alike, nearest)
         counts = self._counts[streams]
+        # more rows never take less time: a lucky measurement must not attract rounds to its count
+        seconds = list(accumulate((self._known[(known, streams)] for known in counts), max))
         above = bisect_left(counts, count)
+        if above < len(counts) and counts[above] == count:
+            return seconds[above]
         if 0 < above < len(counts):
             low, high = counts[above - 1], counts[above]
-            low_s, high_s = self._known[(low, streams)], self._known[(high, streams)]
-            return low_s + (high_s - low_s) * (count - low) / (high - low)
-        edge = counts[0] if above == 0 else counts[-1]
-        return self._known[(edge, streams)] * self._shape(count, streams) / self._shape(edge, streams)
+            share = (count - low) / (high - low)
+            return seconds[above - 1] + (seconds[above] - seconds[above - 1]) * share
+        edge = 0 if above == 0 else -1
+        return seconds[edge] * self._shape(count, streams) / self._shape(counts[edge], streams)
 
 
 class RoundCosts:
-    """Seconds of a forward with its keeps by (rows, streams), and of drafting by (deepest chain, streams)."""
+    """Seconds of a forward with its keeps by (rows, streams), and of drafting by (deepest chain, streams).
+
+    They are seconds at one speed: when everything gets slower, since contexts grow or the machine has other
+    work, a cell that was measured before must not look cheap beside one that is measured now.
+    """
 
     def __init__(self) -> None:
+        self._slowness = 1.0
         self._forward = CostTable(lambda rows, streams: 1.0 + _ROW_SHARE * (rows - 1))
         self._draft = CostTable(lambda depth, streams: (1.0 + depth) * (1.0 + _ROW_SHARE * (streams - 1)))
 
@@ -89,13 +113,20 @@ class RoundCosts:
         """True before the first measured round."""
         return self._forward.is_empty
 
+    @property
+    def version(self) -> int:
+        """Another number whenever an estimate has changed."""
+        return self._forward.version + self._draft.version
+
     def observe_forward(self, rows: int, streams: int, *, seconds: float) -> None:
-        """A forward over `rows` rows of `streams` streams took so long."""
-        self._forward.observe(rows, streams, seconds=seconds)
+        """A forward over `rows` rows of `streams` streams took so long; it counts for the nearest step."""
+        at = streams + min(DRAFT_STEPS, key=lambda drafts: abs(drafts - (rows - streams)))
+        scale = self.forward_s(at, streams) / self.forward_s(rows, streams)
+        self._observe(self._forward, at, streams, seconds=seconds * scale)
 
     def observe_draft(self, depth: int, streams: int, *, seconds: float) -> None:
         """Chains of up to `depth` drafts for `streams` streams took so long."""
-        self._draft.observe(depth, streams, seconds=seconds)
+        self._observe(self._draft, depth, streams, seconds=seconds)
 
     def forward_s(self, rows: int, streams: int) -> float:
         """Seconds of a forward."""
@@ -108,3 +139,10 @@ class RoundCosts:
         if self._draft.is_empty:
             return self._forward.estimate(streams, streams) * _DRAFT_SHARE * depth
         return self._draft.estimate(depth, streams)
+
+    def _observe(self, table: CostTable, count: int, streams: int, *, seconds: float) -> None:
+        known = table.measured(count, streams)
+        if known is not None and seconds > 0.0:
+            change = seconds / (known * self._slowness)
+            self._slowness *= min(_MOST_CHANGE, max(1 / _MOST_CHANGE, change)) ** _FOLLOW
+        table.observe(count, streams, seconds=seconds / self._slowness)

@@ -10,6 +10,10 @@ from hermitcrab.drafting.rates import LandingRates
 HEAD_PRIOR = 0.75
 COPY_PRIOR = 0.9
 
+# a stream without drafts tries its head again when so many rows wait for it, then twice as many, and so on:
+# a try costs about what absorbing those rows does
+FIRST_LOOK_ROWS = 8
+
 
 @dataclass(slots=True)
 class Guesses:
@@ -20,6 +24,7 @@ class Guesses:
     head_rates: LandingRates
     most_drafts: int
     copy_tokens: int = FIRST_COPY_TOKENS
+    look_rows: int = FIRST_LOOK_ROWS
 
     def note_copy(self, *, drafted: int, landed: int, is_alone: bool) -> None:
         """A window had so many copied tokens."""
@@ -34,18 +39,18 @@ class Guesses:
     def note_head(self, *, drafted: int, landed: int) -> None:
         """A window had so many drafts of the head."""
         self.head_rates.observe(drafted=drafted, landed=landed)
+        self.look_rows = FIRST_LOOK_ROWS if landed == drafted else self.look_rows
+
+    def note_look(self) -> None:
+        """The head is given a try although drafts are not thought to pay; the next one comes later."""
+        self.look_rows *= 2
 
 
-class House:
-    """How drafts land over all streams: what a new stream starts from."""
-
-    def __init__(self, *, most_drafts: int) -> None:
-        self._most_drafts = most_drafts
-        self.copy_rates = LandingRates(most_drafts, prior=COPY_PRIOR)
-        self.head_rates = LandingRates(most_drafts, prior=HEAD_PRIOR)
-
-    def open(self, text: Sequence[int]) -> Guesses:
-        """The record of a stream whose prompt and first token are `text`."""
-        return Guesses(
-            CopyIndex(text), self.copy_rates.inherit(), self.head_rates.inherit(), self._most_drafts
-        )
+def open_guesses(text: Sequence[int], *, most_drafts: int) -> Guesses:
+    """The record of a stream whose prompt and first token are `text`; it knows nothing of other streams."""
+    return Guesses(
+        CopyIndex(text),
+        LandingRates(most_drafts, prior=COPY_PRIOR),
+        LandingRates(most_drafts, prior=HEAD_PRIOR),
+        most_drafts,
+    )

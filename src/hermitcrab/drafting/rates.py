@@ -8,15 +8,12 @@ _WEIGHT = 1 / 16
 # a rate that nothing has been seen of lately moves this far towards the one before it
 _DRIFT = 1 / 32
 
-# outcomes that a rate taken from elsewhere counts for
-_INHERITED_OUTCOMES = 2
-
 
 class LandingRates:
     """For each place of a draft, how often it lands when all before it have; at most `most_drafts` places.
 
-    A place without an outcome is thought as good as the one before it, so deeper windows get their try where
-    shallow ones land.
+    The prior counts for one outcome. A place without an outcome is thought as good as the one before it, so
+    deeper windows get their try where shallow ones land.
     """
 
     def __init__(self, most_drafts: int, *, prior: float) -> None:
@@ -25,13 +22,6 @@ class LandingRates:
         self._outcomes = [0] * most_drafts
         # worked out once for many rounds without drafts
         self._gains: tuple[float, ...] | None = None
-
-    def inherit(self) -> "LandingRates":
-        """Rates that start from these and soon forget them."""
-        heir = LandingRates(len(self._rates), prior=self._prior)
-        heir._rates = list(self._rates)
-        heir._outcomes = [min(count, _INHERITED_OUTCOMES) for count in self._outcomes]
-        return heir
 
     def gains(self, drafts: int) -> tuple[float, ...]:
         """Tokens that each of the first `drafts` drafts adds: the chance that it and all before it land."""
@@ -44,12 +34,18 @@ class LandingRates:
         self._gains = None
         for place in range(min(landed + 1, drafted)):
             self._outcomes[place] += 1
-            weight = max(_WEIGHT, 1 / (1 + _INHERITED_OUTCOMES + self._outcomes[place]))
+            weight = max(_WEIGHT, 1 / (1 + self._outcomes[place]))
             self._rates[place] += weight * ((place < landed) - self._rates[place])
         untried = drafted
         if 0 < landed == drafted and untried < len(self._rates) and self._outcomes[untried]:
             before = self._rates[untried - 1]
             self._rates[untried] += _DRIFT * max(0.0, before - self._rates[untried])
+
+    def relax(self) -> None:
+        """Drafts could be had and were not wanted: the first rate goes a little way back to the prior."""
+        if self._rates and self._rates[0] < self._prior:
+            self._gains = None
+            self._rates[0] += _DRIFT * (self._prior - self._rates[0])
 
     def _work_out(self) -> Iterator[float]:
         rate, chance = self._prior, 1.0
