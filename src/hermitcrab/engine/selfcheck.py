@@ -130,7 +130,7 @@ class _Bench:
 
 
 def check_exactness(backend: TorchBackend, clock: Clock) -> LoadCheck:
-    """Check widths and sharing in the two largest sessions, and leave those empty.
+    """Check widths and sharing in the two largest sessions, a third for copies, and leave those empty.
 
     Raises DeviceFailed if the device does.
     """
@@ -141,19 +141,22 @@ def check_exactness(backend: TorchBackend, clock: Clock) -> LoadCheck:
     texts, unchecked = _choose_texts(backend, rows[0])
     if not texts:
         return LoadCheck(CheckState.NOT_RUN, unchecked=tuple(unchecked))
-    can_share = len(slots) == 2 and rows[1] >= texts[0].rows
+    can_share = len(slots) > 1 and rows[1] >= texts[0].rows
     if not can_share:
         unchecked.append("rounds of several streams, for want of a second session")
     bench = _Bench(backend)
     off: dict[int, OffWidth] = {}
     alone: list[Alone] = []
     try:
-        for text in texts:
-            alone.append(_check_widths(bench, text, slots, rows, off, facts.window_rows))
+        # the near prompt is kept in the last session and the far one in the second, for sharing's sake
+        for text, spare in zip(texts, (len(slots) - 1, 1), strict=False):
+            if 0 < spare < len(slots) and rows[spare] >= text.rows:
+                bench.fill(slots[spare], text.prompt)
+            alone.append(_check_widths(bench, text, slots[0], off, facts.window_rows))
         widths = [width for width in facts.exact_widths if width not in off]
         sharing = None
         if can_share:
-            sharing = _check_sharing(bench, alone, _places(alone, slots, rows), widths)
+            sharing = _check_sharing(bench, alone, _places(alone, slots[:2], rows), widths)
     finally:
         bench.close(slots)
     found: list[OffWidth | OffSharing] = [off[width] for width in sorted(off)]
@@ -173,9 +176,9 @@ def check_exactness(backend: TorchBackend, clock: Clock) -> LoadCheck:
 
 
 def _largest(session_rows: Sequence[int]) -> list[SlotId]:
-    """The two largest sessions, or the only one; rows that are not used cost nothing."""
+    """The largest sessions, three at most; rows that are not used cost nothing."""
     order = sorted(range(len(session_rows)), key=lambda slot: (-session_rows[slot], slot))
-    return [SlotId(slot) for slot in order[:2]]
+    return [SlotId(slot) for slot in order[:3]]
 
 
 def _choose_texts(backend: TorchBackend, most_rows: int) -> tuple[list[Text], list[str]]:
@@ -204,20 +207,9 @@ def _tokens(count: int, vocab_tokens: int, *, salt: int) -> tuple[int, ...]:
 
 
 def _check_widths(
-    bench: _Bench,
-    text: Text,
-    slots: Sequence[SlotId],
-    rows: Sequence[int],
-    off: dict[int, OffWidth],
-    window_rows: int,
+    bench: _Bench, text: Text, work: SlotId, off: dict[int, OffWidth], window_rows: int
 ) -> Alone:
-    """Run windows of every width over a stream, and add the first that differ to `off`; the stream alone.
-
-    A second session that holds the stream keeps its prompt for copies, so that it is run once.
-    """
-    work = slots[0]
-    if rows[-1] >= text.rows:
-        bench.fill(slots[-1], text.prompt)
+    """Run windows of every width over a stream, and add the first that differ to `off`; the stream alone."""
     bench.fill(work, text.prompt)
     steps = [bench.run([_window(work, text, place, 1)], [1]).clone() for place in range(len(text.reply))]
     alone = Alone(text, torch.cat(steps))
