@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from training.data import counts
-from training.data.counts import Count, long_count, phrase, random_count
+from training.data.counts import Count, close_count, far_count, long_count, phrase, random_count
 from training.data.documents import Encoder, Talk, user
 from training.shape import IM_END_ID
 
@@ -41,6 +41,39 @@ def test_a_random_count_is_never_empty_too_long_or_out_of_range(seed: int, most:
     numbers = count.numbers()
     assert 1 <= len(numbers) <= most
     assert 0 <= min(numbers) <= max(numbers) <= counts.LARGEST
+
+
+@given(seed=seeds, most=st.integers(4, 400))
+def test_a_close_count_is_never_empty_too_long_or_out_of_range(seed: int, most: int) -> None:
+    count = close_count(random.Random(seed), most)
+    numbers = count.numbers()
+    assert 1 <= len(numbers) <= most
+    assert 0 <= min(count.start, count.end) < max(count.start, count.end) <= counts.LARGEST
+
+
+def test_close_counts_go_both_ways_from_every_width_onto_and_past_their_ends() -> None:
+    rng = random.Random(2)
+    found = [close_count(rng, 8) for _ in range(1_000)]
+    ways = {(len(str(one.start)), one.step > 0, one.numbers()[-1] == one.end) for one in found}
+    assert ways == set(itertools.product(range(1, 6), (True, False), (True, False)))
+
+
+@given(seed=seeds)
+def test_a_far_count_goes_from_its_start_towards_its_end(seed: int) -> None:
+    count = far_count(random.Random(seed))
+    assert (count.end > count.start) == (count.step > 0)
+    assert 0 <= min(count.start, count.end) <= max(count.start, count.end) <= counts.LARGEST
+
+
+def test_an_opening_is_the_first_numbers_of_a_count_and_a_closing_its_last(encoder: Encoder) -> None:
+    count = Count(9_990, 10_090, 7)
+    numbers, rng = list(count.numbers()), random.Random(4)
+    first, last = (part(rng, encoder, count) for part in (counts.opening, counts.closing))
+    for document, ends in ((first, False), (last, True)):
+        assert (document.ids[-1] == IM_END_ID) == ends
+    said = [encoder.tokenizer.decode(document.ids.tolist()).split() for document in (first, last)]
+    assert int(said[0][-1]) in numbers[1:4]
+    assert [int(number) for number in said[1][-3:]] == numbers[-3:]
 
 
 @given(seed=seeds)

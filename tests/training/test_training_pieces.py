@@ -8,7 +8,7 @@ import torch
 from training.checkpoint import load_weights
 from training.exported import load_exported
 from training.nets.model import Model
-from training.schedule import Schedule
+from training.schedule import LAST_RATE, Schedule
 from training.shape import BUILTIN
 from training.trainer import Run, Trainer
 
@@ -87,3 +87,14 @@ def test_a_resumed_piece_trains_sparse_attention_and_chained_drafts_from_its_fir
     fresh, resumed = Schedule(1_000, 1.0).at(0), Schedule(1_000, 1.0, resumes=True).at(0)
     assert (fresh.budget_blocks, fresh.chains) == (None, False)
     assert (resumed.budget_blocks is not None, resumed.chains) == (True, True)
+
+
+def test_a_piece_ends_its_schedule_by_its_seconds_if_they_are_spent_before_its_steps() -> None:
+    schedule = Schedule(steps=1_000, peak=1.0, resumes=True)
+    assert schedule.at(100, spent=0.75).rate == pytest.approx(schedule.at(750).rate)
+    assert schedule.at(100, spent=1.2).rate == pytest.approx(LAST_RATE)
+
+
+def test_a_resumed_piece_rounds_its_weights_from_its_first_step() -> None:
+    assert Schedule(1_000, 1.0, resumes=True).at(0).rounds
+    assert not Schedule(1_000, 1.0).at(0).rounds
