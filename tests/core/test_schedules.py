@@ -5,6 +5,7 @@ at the end, and the tokens of the same request alone.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -16,10 +17,11 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from lane_bench import Bench, Ear, ask, solo
+from lane_bench import Bench, Ear, ask, prompt_of, solo
 
 from hermitcrab.core.api import Failed, Finished, FinishReason, Request
 from hermitcrab.core.fake import CallKind, FakeBackend
+from hermitcrab.core.kept import CacheRules
 from hermitcrab.core.lanes import LaneRules
 from hermitcrab.core.slots import Pause, room
 from hermitcrab.errors import DeviceFailed, LaneMemory
@@ -49,9 +51,17 @@ class Schedules(RuleBasedStateMachine):
         row_limit=st.integers(4, 16),
         depth=st.integers(0, 3),
         period=st.integers(1, 4),
+        cache_bytes=st.sampled_from([0, 1_000, 3_000, 100_000]),
     )
     def open_house(
-        self, others: list[int], is_sized: bool, grow_tokens: int, row_limit: int, depth: int, period: int
+        self,
+        others: list[int],
+        is_sized: bool,
+        grow_tokens: int,
+        row_limit: int,
+        depth: int,
+        period: int,
+        cache_bytes: int,
     ) -> None:
         session_rows = (LARGEST_ROWS, *(others if is_sized else [LARGEST_ROWS] * len(others)))
         backend = FakeBackend(
@@ -60,27 +70,39 @@ class Schedules(RuleBasedStateMachine):
             window_rows=WINDOW_ROWS,
             lands=lambda position, index: position % period == 0,
         )
-        rules = LaneRules(grow_tokens=grow_tokens if is_sized else None, draft_depth=depth)
+        rules = LaneRules(
+            grow_tokens=grow_tokens if is_sized else None,
+            draft_depth=depth,
+            cache=CacheRules(cache_bytes, frozenset({5}), gap_rows=8),
+        )
         self.bench = Bench(backend, rules)
 
     @rule(
         prompt_tokens=st.integers(1, 60),
+        kin=st.integers(0, 2),
         max_new_tokens=st.none() | st.integers(1, 80),
         seed=st.integers(0, 3),
         is_greedy=st.booleans(),
         has_eos=st.booleans(),
     )
     def submit(
-        self, prompt_tokens: int, max_new_tokens: int | None, seed: int, is_greedy: bool, has_eos: bool
+        self,
+        prompt_tokens: int,
+        kin: int,
+        max_new_tokens: int | None,
+        seed: int,
+        is_greedy: bool,
+        has_eos: bool,
     ) -> None:
         name = f"r{len(self.requests)}"
-        self.requests[name] = ask(
+        request = ask(
             name,
-            prompt_tokens=prompt_tokens,
             max_new_tokens=max_new_tokens,
             sampling=Sampling(temperature=0.0 if is_greedy else 0.9, seed=seed),
             eos_ids=frozenset({5}) if has_eos else frozenset(),
         )
+        # those of a kin have a prefix in common, as long as the shorter one
+        self.requests[name] = replace(request, prompt=prompt_of(f"kin {kin}", prompt_tokens))
         self.bench.submit(self.requests[name])
 
     @precondition(lambda self: self.requests)
@@ -156,6 +178,9 @@ class Schedules(RuleBasedStateMachine):
         # a fault that no call has met yet may leave one session to be emptied by the next step
         self.bench.step()
         assert self.bench.is_clean
+        cache = self.bench.loop.take_snapshot().cache
+        assert self.has_faults or cache.bytes == self.bench.backend.pieces_bytes
+        assert cache.bytes <= cache.budget_bytes
 
     def check_end(self, name: str, ear: Ear) -> None:
         assert len(ear.terminals) == 1
