@@ -1,5 +1,8 @@
 """Tiny models, built once for all tests of this folder."""
 
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from engine_bench import build_model
@@ -7,6 +10,9 @@ from engine_bench import build_model
 from hermitcrab.models.qwen4_exp.checkpoint import Checkpoint, load_checkpoint
 from hermitcrab.models.qwen4_exp.model import Model
 from hermitcrab.models.qwen4_exp.tiny import SHAPES, tiny_config, write_tiny
+
+# the failing backend is shared with the tests of the core
+sys.path.insert(0, str(Path(__file__).parents[1] / "core"))
 
 MODELS = {
     "default": ("default", torch.float32),
