@@ -138,6 +138,28 @@ def test_sampled_replies_in_the_crowd_equal_those_alone(checkpoint: Checkpoint, 
     assert [reply.ids for reply in together] == [reply.ids for reply in apart]
 
 
+@pytest.mark.timeout(300)
+def test_counts_find_their_direction_and_stop_before_they_pass_their_end(
+    checkpoint: Checkpoint, text: ChatText
+) -> None:
+    counts = (
+        (380, 420, 1),
+        (72328, 72278, -10),
+        (4474, 4404, -10),
+        (83, 73, -5),
+        (64, 24, -10),
+        (0, 34, 5),
+        (81, 1, -25),
+        (8, 113, 9),
+    )
+    asked = [f"Count from {start} to {end} by {abs(step)}" for start, end, step in counts]
+    asked[0] = "Count from 380 to 420"
+    replies = run(checkpoint, text, asked, [512] * len(asked))
+    for (start, end, step), reply in zip(counts, replies, strict=True):
+        beyond = end + (1 if step > 0 else -1)
+        assert said(text, reply) == " ".join(map(str, range(start, beyond, step)))
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_count_to_4000_is_18893_tokens_right_and_ends_by_itself(
