@@ -185,12 +185,27 @@ def test_many_one_off_requests_do_not_push_out_a_conversation_that_keeps_coming_
         talk += "abcdefghijklmnop"
         kept.use(talk)
         kept.keep(talk, turns=turn)
-    for number in range(60):
+    for number in range(20):
         other = f"{number:03}:" * 4
         kept.use(other)
         kept.keep(other)
         kept.check()
     assert kept.find(talk + "more") == talk
+
+
+def test_a_new_conversation_gets_in_within_a_few_turns_where_all_that_is_kept_has_been_of_use() -> None:
+    kept = shelf(budget_bytes=4 * (COSTS.rows(16) + COSTS.end_bytes))
+    for letter in "abcd":
+        for _ in range(5):
+            kept.use(letter * 16)
+            kept.keep(letter * 16)
+    reused = []
+    for _ in range(6):
+        reused.append(kept.find("new conversation"))
+        kept.use("new conversation")
+        kept.keep("new conversation")
+    assert reused[:2] == [None, None]
+    assert reused[-1] == "new conversation"
 
 
 def test_a_conversation_that_never_comes_back_makes_room_in_the_end() -> None:

@@ -1,8 +1,9 @@
 """Random lives of streams in the real backend: whatever was done to and beside them, each is as if alone.
 
-Streams are filled in arbitrary passes, run in shared rounds with right and wrong drafts, kept in part, moved
-at any settled moment, ended in any state; sessions are used again as they were left. Tokens drawn, logits and
-every part of the state are compared bit for bit with the same text run alone.
+Streams are filled in arbitrary passes, or go on from states kept of others; they run in shared rounds with
+right and wrong drafts, kept in part, are moved at any settled moment, and end in any state; sessions are used
+again as they were left. Tokens drawn, logits and every part of the state are compared bit for bit with the
+same text run alone.
 """
 
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from hypothesis.stateful import (
 )
 from torch import Tensor
 
-from hermitcrab.core.backend import DraftRequest, SlotId, Window
+from hermitcrab.core.backend import DraftRequest, PieceId, SlotId, StateKeeper, Window
 from hermitcrab.errors import StateNotSettled
 from hermitcrab.models.qwen4_exp.model import Model
 from hermitcrab.sampling.params import Sampling
@@ -67,6 +68,15 @@ class Stream:
         return len(self.text) - 1
 
 
+@dataclass(frozen=True)
+class Kept:
+    """A kept state of a prompt that began with this text: the pieces of its rows, and its end."""
+
+    text: tuple[int, ...]
+    rows: tuple[PieceId, ...]
+    end: PieceId
+
+
 class SessionMachine(RuleBasedStateMachine):
     """Drives one backend; every stream is checked when it ends."""
 
@@ -76,6 +86,8 @@ class SessionMachine(RuleBasedStateMachine):
         super().__init__()
         self.bench = Bench(self.model, SESSION_ROWS)
         self.streams: dict[SlotId, Stream] = {}
+        self.kept: list[Kept] = []
+        self.pieces = 0
 
     def free(self, least_rows: int) -> list[SlotId]:
         return [
@@ -87,17 +99,25 @@ class SessionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.free(0))
     @rule(data=st.data(), sampling=samplings)
     def start(self, data: st.DataObject, sampling: Sampling) -> None:
-        """Fill a prompt in passes cut anywhere on the grid, perhaps moving between two of them."""
+        """Fill a prompt in passes cut anywhere on the grid, perhaps from a kept state, perhaps moving."""
         slot = data.draw(st.sampled_from(self.free(0)), "slot")
         most = min(LONGEST_PROMPT, SESSION_ROWS[slot] - 1)
         # lengths on both sides of the budget, of blocks and of chunks
         count = data.draw(st.one_of(st.integers(1, min(20, most)), st.integers(1, most)), "prompt rows")
         prompt = data.draw(st.lists(tokens, min_size=count, max_size=count), "prompt")
-        cuts = data.draw(st.sets(st.sampled_from(range(0, count, 64))), "cuts") | {0}
+        known = [kept for kept in self.kept if len(kept.text) < count]
+        kept = data.draw(st.sampled_from([None, *known]), "resume from")
+        restored = 0 if kept is None else len(kept.text)
+        if kept is not None:
+            prompt[:restored] = kept.text
+            self.keeper.restore(slot, kept.rows, kept.end)
+        cuts = data.draw(st.sets(st.sampled_from(range(restored, count, 64))), "cuts") | {restored}
         for start, end in zip(sorted(cuts), [*sorted(cuts)[1:], count], strict=True):
             larger = [
                 free for free in self.free(0) if SESSION_ROWS[free] >= SESSION_ROWS[slot] and free != slot
             ]
+            if start > restored and data.draw(st.booleans(), "keep"):
+                kept = self.keep(slot, prompt[:start], kept)
             if start and larger and data.draw(st.booleans(), "move between passes"):
                 target = data.draw(st.sampled_from(larger), "target")
                 self.bench.backend.move(slot, target)
@@ -110,6 +130,22 @@ class SessionMachine(RuleBasedStateMachine):
         stream.head_rows = count - 1
         self.streams[slot] = stream
         self.absorb(data, [stream])
+
+    @property
+    def keeper(self) -> StateKeeper:
+        keeper = self.bench.backend.keeper()
+        assert keeper is not None
+        return keeper
+
+    def keep(self, slot: SlotId, text: Sequence[int], before: "Kept | None") -> "Kept":
+        """Keep the state that a prompt is in; of its rows those behind the kept state before it."""
+        start, rows = (0, ()) if before is None else (len(before.text), before.rows)
+        self.pieces += 2
+        kept = Kept(tuple(text), (*rows, PieceId(self.pieces)), PieceId(self.pieces + 1))
+        self.keeper.save_rows(slot, kept.rows[-1], start)
+        self.keeper.save_end(slot, kept.end)
+        self.kept.append(kept)
+        return kept
 
     @precondition(lambda self: self.runnable())
     @rule(data=st.data())

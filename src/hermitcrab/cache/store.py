@@ -8,7 +8,8 @@ What goes when room is needed is the end that is worth least: the tokens that it
 running, times how likely it is to be of use, by the bytes that would come free, less with every request that
 came without needing it. A new state has to be worth as much as what it would push out. The state that a
 conversation goes on from is the likelier to be of use the more turns it has had; one in the middle is of use
-where texts part, so it counts by those that have parted there.
+where texts part, so it counts by those that have parted there. A prefix that was refused counts as having had
+a turn when it comes again, so that a new conversation gets in.
 """
 
 from collections.abc import Sequence
@@ -17,10 +18,14 @@ from dataclasses import dataclass
 from hermitcrab.cache.prefixes import PromptChain
 
 # requests after which an unused state is worth half
-_HALF_WORTH_REQUESTS = 32
+_HALF_WORTH_REQUESTS = 8
 
-# a conversation that has come back so often is as sure to come back as any
-_MOST_TURNS = 8
+# a conversation that has come back so often is as sure to come back as any: together with the line above, it
+# outlasts some 24 requests that come once
+_MOST_TURNS = 4
+
+# refused prefixes that are remembered, by name only
+_MOST_REFUSED = 1024
 
 # how likely a text's middle is to be gone on from, beside its end, before anybody has
 _MIDDLE_WEIGHT = 0.25
@@ -120,6 +125,8 @@ class Store:
         self._budget_bytes = budget_bytes
         self._costs = costs
         self._entries: dict[bytes, Entry] = {}
+        # how often each was refused, the one refused last at the end
+        self._refused: dict[bytes, int] = {}
         self._bytes = 0
         self._next_piece = 0
         self._requests = 0
@@ -184,6 +191,7 @@ class Store:
         ]
         nearest = line[0] if line else None
         digest = chain.digest(rows)
+        turns = max(turns, 1 + self._refused.get(digest, 0))
         if nearest is not None and nearest.rows == rows:
             return None if nearest.end_piece is not None else _again(nearest, turns)
         start_rows = 0 if nearest is None else nearest.rows
@@ -207,6 +215,7 @@ class Store:
                 default=None,
             )
             if victim is None or self._worth(victim) > worth:
+                self._refuse(offer)
                 self._leave(anchor, dropped)
                 return False, dropped
             self._evicted += 1
@@ -222,6 +231,7 @@ class Store:
     def add(self, offer: Offer, rows_piece: int, end_piece: int) -> Entry:
         """Take in an offer whose pieces exist now."""
         self._kept += 1
+        self._refused.pop(offer.digest, None)
         entry = offer.entry
         if entry is None:
             # the anchor's place among its users is the new child's
@@ -256,6 +266,11 @@ class Store:
         self._bytes = 0
         return pieces
 
+    def _refuse(self, offer: Offer) -> None:
+        self._refused[offer.digest] = self._refused.pop(offer.digest, 0) + 1
+        if len(self._refused) > _MOST_REFUSED:
+            del self._refused[next(iter(self._refused))]
+
     def _number(self) -> int:
         self._next_piece += 1
         return self._next_piece
@@ -275,7 +290,7 @@ class Store:
         if entry.users:
             weight = _MIDDLE_WEIGHT + entry.users - 1
         else:
-            weight = min(entry.turns, _MOST_TURNS) + entry.uses
+            weight = min(entry.turns + entry.uses, _MOST_TURNS)
         return weight * saved_tokens / self._freed_bytes(entry) / (1.0 + idle)
 
     def _freed_bytes(self, entry: Entry) -> int:

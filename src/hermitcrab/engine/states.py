@@ -84,8 +84,12 @@ class KeptStates:
     def restore(self, slot: SlotId, rows: Sequence[PieceId], end: PieceId) -> None:
         record, ended = self._records[slot], self._ends.get(end)
         pieces = [self._rows[number] for number in rows if number in self._rows]
-        starts = [0, *(piece.end for piece in pieces)]
-        if ended is None or [*(piece.start for piece in pieces), ended.rows] != starts:
+        reached = [0, *(piece.end for piece in pieces)]
+        if (
+            ended is None
+            or len(pieces) != len(rows)
+            or [*(piece.start for piece in pieces), ended.rows] != reached
+        ):
             raise StateNotSettled(f"the pieces {tuple(rows)} do not lead to the end {end}")
         if record.rows or record.window is not None or record.capacity_rows < ended.rows:
             raise StateNotSettled(f"session {slot} is not empty or too small for {ended.rows} rows")
