@@ -1,6 +1,6 @@
 """What drafting brings on the built-in model: the same requests without drafts and with them, side by side.
 
-    python benchmarks/drafting.py [--tokens 300] [--repeats 3] [--threads 1] [--json FILE]
+    python benchmarks/drafting.py [--tokens 300] [--repeats 3] [--threads 1] [--processor-time] [--json FILE]
 
 Runs the lanes in this process, without HTTP, in two host loops over one engine: one with drafting off, one as
 a server has it. Streams are measured while all of them run, as under steady load. Repeats alternate between
@@ -8,6 +8,9 @@ off and on, so that a busy moment of the machine meets both; a ratio is the medi
 What the second loop has learned of costs it keeps, as servers do. Counts and code edits are greedy; stories
 are sampled at temperature 1 and go on past their end, so that they are long and drafts land badly. Drafted
 replies must equal plain ones.
+
+On a machine that others use as well wall times say little. With --processor-time every time is this process's
+processor time, for the figures and for the costs that the lanes learn; it must run on one thread then.
 """
 
 import argparse
@@ -24,7 +27,7 @@ from rich.table import Table
 from tokenizers import Tokenizer
 
 from hermitcrab.assemble import builtin_directory
-from hermitcrab.clock import WallClock
+from hermitcrab.clock import Clock, WallClock
 from hermitcrab.core.api import Event, Failed, Finished, Request, Tokens
 from hermitcrab.core.lanes import LaneRules
 from hermitcrab.core.loop import HostLoop
@@ -142,7 +145,14 @@ def ask(index: int, words: str, tokenizer: Tokenizer, *, tokens: int) -> Request
     )
 
 
-def run(loop: HostLoop, requests: Sequence[Request]) -> Run:
+class ProcessorClock(WallClock):
+    """Seconds that this process has computed."""
+
+    def now_s(self) -> float:
+        return time.process_time()
+
+
+def run(loop: HostLoop, requests: Sequence[Request], clock: Clock) -> Run:
     """All requests at once; measured from all first tokens to the first end."""
     sinks = [Reply() for _ in requests]
     for request, sink in zip(requests, sinks, strict=True):
@@ -150,10 +160,10 @@ def run(loop: HostLoop, requests: Sequence[Request]) -> Run:
     while not all(sink.tokens for sink in sinks):
         loop.step()
     before, begun = sum(len(sink.tokens) for sink in sinks), loop.take_snapshot()
-    start = time.perf_counter()
+    start = clock.now_s()
     while not any(sink.has_ended for sink in sinks):
         loop.step()
-    seconds, ended = time.perf_counter() - start, loop.take_snapshot()
+    seconds, ended = clock.now_s() - start, loop.take_snapshot()
     tokens = sum(len(sink.tokens) for sink in sinks) - before
     while loop.has_requests:
         loop.step()
@@ -195,7 +205,8 @@ def measure(arguments: argparse.Namespace) -> list[Row]:
     backend = build_backend(
         load_checkpoint(directory), dtype="float32", session_rows=[4096] * 8, threads=arguments.threads
     )
-    loops = {depth: HostLoop(backend, LaneRules(draft_depth=depth), WallClock()) for depth in (0, None)}
+    clock = ProcessorClock() if arguments.processor_time else WallClock()
+    loops = {depth: HostLoop(backend, LaneRules(draft_depth=depth), clock) for depth in (0, None)}
     rows = []
     for name, asked in {**PROMPTS, **CROWDS}.items():
         requests = [
@@ -205,7 +216,7 @@ def measure(arguments: argparse.Namespace) -> list[Row]:
         for repeat in range(arguments.repeats):
             # which of the two comes first takes turns as well
             for depth in ((0, None), (None, 0))[repeat % 2]:
-                runs[depth].append(run(loops[depth], requests))
+                runs[depth].append(run(loops[depth], requests, clock))
         rows.append(summary(name, runs[0], runs[None]))
     return rows
 
@@ -230,8 +241,11 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=300, help="reply tokens of each request at most")
     parser.add_argument("--repeats", type=int, default=3, help="times each set of requests runs, off and on")
     parser.add_argument("--threads", type=int, default=1, help="torch threads")
+    parser.add_argument("--processor-time", action="store_true", help="count processor time, not wall time")
     parser.add_argument("--json", type=Path, help="write the figures and their conditions here")
     arguments = parser.parse_args()
+    if arguments.processor_time and arguments.threads != 1:
+        parser.error("--processor-time adds up threads: use --threads 1")
     load_before = os.getloadavg()[0]
     rows = measure(arguments)
     show(rows)

@@ -86,6 +86,7 @@ class Drafts:
         self._table = table
         self._clock = clock
         self._facts = facts
+        self._widths = facts.exact_widths
         self._limits = limits
         self._costs = RoundCosts()
         self._probes = Probes()
@@ -101,7 +102,7 @@ class Drafts:
     def make(self, chosen: Sequence[Stream]) -> list[Drafted]:
         """The drafts of a round's streams, in order; a head that fails ends the streams it was asked for."""
         offers = [self._offer(stream) for stream in chosen]
-        depths = [exact_drafts(depth, self._facts.exact_widths) for depth in self._choose(chosen, offers)]
+        depths = [exact_drafts(depth, self._widths) for depth in self._choose(chosen, offers)]
         chains = self._run_head(chosen, offers, depths)
         made = [
             Drafted(offer.source, offer.copied[:depth]) if offer.copied and depth else chain
@@ -152,7 +153,7 @@ class Drafts:
     def _fit(self, stream: Stream, drafted: Drafted) -> Drafted:
         """The drafts that the reply's rules let stand, as many as make a window that may be run."""
         tokens = stream.rules.fit(drafted.tokens)
-        count = exact_drafts(len(tokens), self._facts.exact_widths)
+        count = exact_drafts(len(tokens), self._widths)
         return Drafted(drafted.source, tokens[:count]) if count else Drafted()
 
     def _prefer(self, copy: _Offer, head: _Offer) -> _Offer:
