@@ -141,6 +141,7 @@ def test_the_schema_names_every_route(served: Served) -> None:
         "/v1/chat/completions",
         "/v1/completions",
         "/v1/responses",
+        "/v1/responses/{name}",
         "/v1/messages",
         "/v1/messages/count_tokens",
         "/tokenize",

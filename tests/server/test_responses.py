@@ -233,7 +233,7 @@ ITEMS = read_output([{"role": "user", "content": "hi"}])
 def test_the_newest_responses_are_kept_up_to_a_number() -> None:
     kept = KeptResponses(max_responses=2)
     for name in ("a", "b", "c"):
-        kept.keep(name, NOTHING, ITEMS, size_bytes=1)
+        kept.keep(name, NOTHING, ITEMS, {}, size_bytes=1)
     with pytest.raises(UnknownResponse):
         kept.get("a")
     assert kept.get("b").items == kept.get("c").items == ITEMS
@@ -241,9 +241,9 @@ def test_the_newest_responses_are_kept_up_to_a_number() -> None:
 
 def test_a_response_in_use_stays_longer() -> None:
     kept = KeptResponses(max_responses=2)
-    kept.keep("a", NOTHING, ITEMS, size_bytes=1)
-    kept.keep("b", kept.get("a"), ITEMS, size_bytes=1)
-    kept.keep("c", kept.get("a"), ITEMS, size_bytes=1)
+    kept.keep("a", NOTHING, ITEMS, {}, size_bytes=1)
+    kept.keep("b", kept.get("a"), ITEMS, {}, size_bytes=1)
+    kept.keep("c", kept.get("a"), ITEMS, {}, size_bytes=1)
     assert kept.get("a").items == ITEMS
     assert kept.get("c").items == ITEMS * 2
     with pytest.raises(UnknownResponse):
@@ -252,17 +252,29 @@ def test_a_response_in_use_stays_longer() -> None:
 
 def test_responses_are_kept_up_to_a_size_their_history_included() -> None:
     kept = KeptResponses(max_bytes=100)
-    kept.keep("a", NOTHING, ITEMS, size_bytes=40)
-    kept.keep("b", kept.get("a"), ITEMS, size_bytes=20)
+    kept.keep("a", NOTHING, ITEMS, {}, size_bytes=40)
+    kept.keep("b", kept.get("a"), ITEMS, {}, size_bytes=20)
     assert kept.get("a").size_bytes == 40
-    kept.keep("c", kept.get("b"), ITEMS, size_bytes=20)
+    kept.keep("c", kept.get("b"), ITEMS, {}, size_bytes=20)
     assert kept.get("c").size_bytes == 80
     for name in ("a", "b"):
         with pytest.raises(UnknownResponse):
             kept.get(name)
-    kept.keep("d", NOTHING, ITEMS, size_bytes=101)
+    kept.keep("d", NOTHING, ITEMS, {}, size_bytes=101)
     with pytest.raises(UnknownResponse):
         kept.get("d")
+
+
+def test_a_response_that_is_deleted_leaves_its_place() -> None:
+    kept = KeptResponses(max_bytes=100)
+    kept.keep("a", NOTHING, ITEMS, {"id": "a"}, size_bytes=60)
+    assert kept.get("a").response == {"id": "a"}
+    kept.delete("a")
+    with pytest.raises(UnknownResponse):
+        kept.delete("a")
+    kept.keep("b", NOTHING, ITEMS, {}, size_bytes=40)
+    kept.keep("c", NOTHING, ITEMS, {}, size_bytes=60)
+    assert kept.get("b").items == ITEMS
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

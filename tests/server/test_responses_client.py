@@ -146,6 +146,29 @@ def test_an_unknown_response_raises_not_found(client: OpenAI) -> None:
     assert raised.value.param == "previous_response_id"
 
 
+def test_a_stored_response_can_be_read_again_until_it_is_deleted(client: OpenAI) -> None:
+    made = client.responses.create(input="hi", **PLAIN)
+    with client.responses.stream(input="hi", **PLAIN) as stream:
+        streamed = stream.get_final_response()
+    for response in (made, streamed):
+        kept = client.responses.retrieve(response.id)
+        assert kept.output_text == "Hello there!"
+        assert kept.usage == response.usage
+        client.responses.delete(response.id)
+        with pytest.raises(openai.NotFoundError):
+            client.responses.retrieve(response.id)
+        with pytest.raises(openai.NotFoundError):
+            client.responses.create(input="and then?", previous_response_id=response.id, **PLAIN)
+
+
+def test_what_went_on_from_a_deleted_response_can_still_be_gone_on_from(client: OpenAI) -> None:
+    first = client.responses.create(input="hi", **PLAIN)
+    second = client.responses.create(input="and then?", previous_response_id=first.id, **PLAIN)
+    client.responses.delete(first.id)
+    third = client.responses.create(input="hi", previous_response_id=second.id, **PLAIN)
+    assert third.output_text == "Hello there!"
+
+
 def test_a_response_that_is_not_to_be_stored_cannot_be_gone_on_from(client: OpenAI) -> None:
     first = client.responses.create(input="hi", store=False, **PLAIN)
     with pytest.raises(openai.NotFoundError):

@@ -25,6 +25,7 @@ from hermitcrab.server.routes.page import page_routes
 from hermitcrab.server.routes.responses import response_routes
 from hermitcrab.server.routes.status import status_routes
 from hermitcrab.server.routes.tokens import token_routes
+from hermitcrab.server.schema import DescribedApp
 from hermitcrab.server.text.chat import ChatText
 
 
@@ -32,7 +33,7 @@ def create_app(lanes: Lanes, text: ChatText, options: ServerOptions, clock: Cloc
     """The application over an engine that the caller starts and stops; building it starts nothing."""
     desk = Desk(lanes, text, options, clock or WallClock())
     # the pages FastAPI would serve load their scripts from elsewhere; /openapi.json needs nothing
-    app = FastAPI(title="Hermitcrab", version=hermitcrab.__version__, docs_url=None, redoc_url=None)
+    app = DescribedApp(title="Hermitcrab", version=hermitcrab.__version__, docs_url=None, redoc_url=None)
     for routes in (
         chat_routes,
         completion_routes,

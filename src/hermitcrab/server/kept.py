@@ -1,8 +1,10 @@
 """Responses that a later request may go on from: in memory, the newest, up to a number and a size."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 from hermitcrab.errors import UnknownResponse
 from hermitcrab.server.wire.responses import Item
@@ -13,13 +15,14 @@ MAX_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A conversation up to the end of one response; `size_bytes` is about what its items take."""
+    """A conversation up to the end of one response, and the response; `size_bytes` is what both take."""
 
     items: tuple[Item, ...]
     size_bytes: int
+    response: Mapping[str, Any]
 
 
-NOTHING = Kept((), 0)
+NOTHING = Kept((), 0, MappingProxyType({}))
 
 
 class KeptResponses:
@@ -44,9 +47,22 @@ class KeptResponses:
         self._kept.move_to_end(name)
         return self._kept[name]
 
-    def keep(self, name: str, before: Kept, items: Sequence[Item], *, size_bytes: int) -> None:
+    def delete(self, name: str) -> None:
+        """Forget a response; those that went on from it keep its items. Raises UnknownResponse."""
+        self._size_bytes -= self.get(name).size_bytes
+        del self._kept[name]
+
+    def keep(
+        self,
+        name: str,
+        before: Kept,
+        items: Sequence[Item],
+        response: Mapping[str, Any],
+        *,
+        size_bytes: int,
+    ) -> None:
         """Keep a response that went on from `before`; those not used for longest make room."""
-        kept = Kept((*before.items, *items), before.size_bytes + size_bytes)
+        kept = Kept((*before.items, *items), before.size_bytes + size_bytes, response)
         self._kept[name] = kept
         self._size_bytes += kept.size_bytes
         while len(self._kept) > self._max_responses or self._size_bytes > self._max_bytes:

@@ -10,6 +10,7 @@ from hermitcrab.errors import HermitcrabError
 from hermitcrab.server.desk import Desk
 from hermitcrab.server.errors import error_body
 from hermitcrab.server.reading import Piece, ReplyReader
+from hermitcrab.server.schema import gives, takes
 from hermitcrab.server.sse import COMPLETIONS, Chunk
 from hermitcrab.server.text.vocabulary import Vocabulary
 from hermitcrab.server.tools.qwen_xml import ToolCall
@@ -29,13 +30,18 @@ from hermitcrab.server.wire.openai_replies import (
     usage_chunk,
     whole_reply,
 )
+from hermitcrab.server.wire.shapes import ChatCompletion
 
 
 def chat_routes(desk: Desk) -> APIRouter:
     """The route, serving from `desk`."""
     router = APIRouter()
 
-    @router.post("/v1/chat/completions")
+    @router.post(
+        "/v1/chat/completions",
+        openapi_extra=takes(ChatRequest),
+        responses=gives(ChatCompletion, streams=True),
+    )
     async def chat_completions(request: Request) -> Response:
         """Reply to a conversation, whole or streamed."""
         asked = read_body(await request.body(), ChatRequest)

@@ -11,6 +11,7 @@ from hermitcrab.errors import HermitcrabError
 from hermitcrab.sampling.logprobs import TokenLogprobs
 from hermitcrab.server.desk import Desk
 from hermitcrab.server.errors import error_body
+from hermitcrab.server.schema import gives, takes
 from hermitcrab.server.sse import COMPLETIONS, Chunk
 from hermitcrab.server.text.chat import Prompt
 from hermitcrab.server.text.marks import spelled
@@ -29,13 +30,18 @@ from hermitcrab.server.wire.openai_replies import (
     usage_chunk,
     whole_reply,
 )
+from hermitcrab.server.wire.shapes import TextCompletion
 
 
 def completion_routes(desk: Desk) -> APIRouter:
     """The route, serving from `desk`."""
     router = APIRouter()
 
-    @router.post("/v1/completions")
+    @router.post(
+        "/v1/completions",
+        openapi_extra=takes(CompletionRequest),
+        responses=gives(TextCompletion, streams=True),
+    )
     async def completions(request: Request) -> Response:
         """Go on from a prompt, whole or streamed."""
         asked = read_body(await request.body(), CompletionRequest)

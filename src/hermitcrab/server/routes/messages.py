@@ -9,6 +9,7 @@ from hermitcrab.core.api import Finished, Tokens
 from hermitcrab.errors import HermitcrabError
 from hermitcrab.server.desk import Desk
 from hermitcrab.server.errors import Dialect, error_body
+from hermitcrab.server.schema import gives, takes
 from hermitcrab.server.sse import MESSAGES, Chunk
 from hermitcrab.server.turn import OpenTurn, Turn, open_turn, template_switches, turn_prompt
 from hermitcrab.server.wire.anthropic import CountRequest, MessagesRequest
@@ -22,13 +23,18 @@ from hermitcrab.server.wire.anthropic_replies import (
 )
 from hermitcrab.server.wire.body import read_body
 from hermitcrab.server.wire.openai_replies import extension_body
+from hermitcrab.server.wire.shapes import AnthropicError, AnthropicMessage, TokenCount
 
 
 def message_routes(desk: Desk) -> APIRouter:
     """The routes, serving from `desk`."""
     router = APIRouter()
 
-    @router.post("/v1/messages")
+    @router.post(
+        "/v1/messages",
+        openapi_extra=takes(MessagesRequest),
+        responses=gives(AnthropicMessage, streams=True, error=AnthropicError),
+    )
     async def messages(request: Request) -> Response:
         """Reply to a conversation, whole or streamed."""
         asked = read_body(await request.body(), MessagesRequest)
@@ -51,7 +57,11 @@ def message_routes(desk: Desk) -> APIRouter:
         )
         return JSONResponse({**body, "hermitcrab": extension_body(reply.finished.usage, seed=reply.seed)})
 
-    @router.post("/v1/messages/count_tokens")
+    @router.post(
+        "/v1/messages/count_tokens",
+        openapi_extra=takes(CountRequest),
+        responses=gives(TokenCount, error=AnthropicError),
+    )
     async def count_tokens(request: Request) -> Response:
         """The tokens of a conversation, as a request with it would be charged."""
         asked = read_body(await request.body(), CountRequest)

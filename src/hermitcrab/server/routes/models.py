@@ -5,6 +5,8 @@ from typing import Any
 from fastapi import APIRouter
 
 from hermitcrab.server.desk import Desk
+from hermitcrab.server.schema import gives
+from hermitcrab.server.wire.shapes import ModelCard, ModelList
 
 
 def model_routes(desk: Desk) -> APIRouter:
@@ -24,12 +26,12 @@ def model_routes(desk: Desk) -> APIRouter:
             "max_model_len": context_tokens,
         }
 
-    @router.get("/v1/models")
+    @router.get("/v1/models", responses=gives(ModelList))
     async def models() -> dict[str, Any]:
         """The one model this server has."""
         return {"object": "list", "data": [model()]}
 
-    @router.get("/v1/models/{name:path}")
+    @router.get("/v1/models/{name:path}", responses=gives(ModelCard))
     async def named_model(name: str) -> dict[str, Any]:
         """The model under its id or an alias."""
         desk.check_model(name)

@@ -8,6 +8,8 @@ from importlib.resources import files
 from fastapi import APIRouter
 from starlette.responses import HTMLResponse
 
+from hermitcrab.server.schema import gives
+
 
 def page_routes() -> APIRouter:
     """The route; the page is read once."""
@@ -15,7 +17,7 @@ def page_routes() -> APIRouter:
     text = (files("hermitcrab.server") / "page.html").read_text(encoding="utf-8")
     headers = {"Content-Security-Policy": _policy(text), "Cache-Control": "no-cache"}
 
-    @router.get("/", response_class=HTMLResponse)
+    @router.get("/", response_class=HTMLResponse, responses=gives(media_type="text/html"))
     async def page() -> HTMLResponse:
         """The page; it holds no secret, and asks for the key itself where there is one."""
         return HTMLResponse(text, headers=headers)

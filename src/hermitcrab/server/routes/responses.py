@@ -11,6 +11,7 @@ from hermitcrab.core.api import Finished, Tokens
 from hermitcrab.errors import HermitcrabError
 from hermitcrab.server.desk import Desk
 from hermitcrab.server.kept import KeptResponses
+from hermitcrab.server.schema import gives, takes
 from hermitcrab.server.sse import RESPONSES, Chunk
 from hermitcrab.server.turn import OpenTurn, Turn, WholeReply, open_turn, template_switches
 from hermitcrab.server.wire.body import read_body
@@ -25,14 +26,17 @@ from hermitcrab.server.wire.responses_replies import (
     response_head,
     response_usage,
 )
+from hermitcrab.server.wire.shapes import DeletedResponse, OpenAiResponse
 
 
 def response_routes(desk: Desk) -> APIRouter:
-    """The route, serving from `desk`, and the responses it keeps."""
+    """The routes, serving from `desk`, and the responses they keep."""
     router = APIRouter()
     kept = KeptResponses()
 
-    @router.post("/v1/responses")
+    @router.post(
+        "/v1/responses", openapi_extra=takes(ResponsesRequest), responses=gives(OpenAiResponse, streams=True)
+    )
     async def responses(request: Request) -> Response:
         """Reply to a conversation, whole or streamed."""
         body = await request.body()
@@ -47,10 +51,11 @@ def response_routes(desk: Desk) -> APIRouter:
         turn = Turn(said, asked.usable_tools(), switches, wishes, asked.calling)
         opened = await open_turn(desk, heading, turn)
 
-        def keep(output: list[dict[str, Any]]) -> None:
+        def keep(response: dict[str, Any]) -> None:
             if asked.is_kept:
-                items = (*asked.input, *read_output(output))
-                kept.keep(heading.id, before, items, size_bytes=len(body) + len(json.dumps(output)))
+                items = (*asked.input, *read_output(response["output"]))
+                size_bytes = len(body) + len(json.dumps(response))
+                kept.keep(heading.id, before, items, response, size_bytes=size_bytes)
 
         writer = ResponseWriter(desk, opened, asked, keep)
         if asked.wants_stream:
@@ -58,18 +63,29 @@ def response_routes(desk: Desk) -> APIRouter:
         (reply,) = await opened.whole(desk, request.receive)
         return JSONResponse(writer.whole(reply))
 
+    @router.get("/v1/responses/{name}", responses=gives(OpenAiResponse))
+    async def kept_response(name: str) -> Response:
+        """A stored response, as it ended."""
+        return JSONResponse(dict(kept.get(name).response))
+
+    @router.delete("/v1/responses/{name}", responses=gives(DeletedResponse))
+    async def delete_response(name: str) -> Response:
+        """Forget a stored response."""
+        kept.delete(name)
+        return JSONResponse({"id": name, "object": "response", "deleted": True})
+
     return router
 
 
 class ResponseWriter:
-    """One response, whole or as its events; `keep` gets its output items once it has ended."""
+    """One response, whole or as its events; `keep` gets it once it has ended."""
 
     def __init__(
         self,
         desk: Desk,
         opened: OpenTurn,
         asked: ResponsesRequest,
-        keep: Callable[[list[dict[str, Any]]], None],
+        keep: Callable[[dict[str, Any]], None],
     ) -> None:
         self._desk = desk
         self._head = response_head(opened.heading, asked, opened.reply.requests[0].sampling)
@@ -109,7 +125,6 @@ class ResponseWriter:
         return self._ended(reply.finished)
 
     def _ended(self, finished: Finished) -> dict[str, Any]:
-        self._keep(self._output.items)
         response = ended_response(
             self._head,
             self._output.items,
@@ -117,7 +132,9 @@ class ResponseWriter:
             usage=response_usage(finished.usage, reasoning_tokens=self._reader.reasoning_tokens),
             completed_unix_s=self._desk.clock.unix_s(),
         )
-        return {**response, "hermitcrab": extension_body(finished.usage, seed=self._seed)}
+        response["hermitcrab"] = extension_body(finished.usage, seed=self._seed)
+        self._keep(response)
+        return response
 
     def _numbered(self, events: list[Chunk]) -> list[Chunk]:
         first = self._events_sent

@@ -9,6 +9,8 @@ from starlette.responses import JSONResponse
 import hermitcrab
 from hermitcrab.core.api import Status
 from hermitcrab.server.desk import Desk
+from hermitcrab.server.schema import gives, status_reply
+from hermitcrab.server.wire.shapes import Health, Readiness
 
 # told by /metrics, in the form that tools add up
 _FOR_METRICS = frozenset({"timings"})
@@ -18,7 +20,7 @@ def status_routes(desk: Desk) -> APIRouter:
     """The routes, serving from `desk`."""
     router = APIRouter()
 
-    @router.get("/health")
+    @router.get("/health", responses=gives(Health, busy=Health))
     async def health() -> JSONResponse:
         """200 while the engine thread goes round or has nothing to do; 503 when it is stuck with work."""
         status = desk.lanes.status()
@@ -32,14 +34,14 @@ def status_routes(desk: Desk) -> APIRouter:
         }
         return JSONResponse(body, 503 if is_stuck else 200)
 
-    @router.get("/ready")
+    @router.get("/ready", responses=gives(Readiness, busy=Readiness))
     async def ready() -> JSONResponse:
         """200 while new requests are taken; 503 while the server ends or its engine is stuck."""
         status = desk.lanes.status()
         word = "stuck" if _is_stuck(desk, status) else "draining" if status.is_draining else "ready"
         return JSONResponse({"status": word}, 200 if word == "ready" else 503)
 
-    @router.get("/v1/status")
+    @router.get("/v1/status", responses=status_reply())
     async def full_status() -> dict[str, Any]:
         """The whole snapshot; sessions from the smallest to the largest."""
         status = desk.lanes.status()

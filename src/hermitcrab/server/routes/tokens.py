@@ -9,10 +9,12 @@ from starlette.responses import JSONResponse, Response
 from hermitcrab.errors import RequestError
 from hermitcrab.server.desk import Desk
 from hermitcrab.server.routes.chat import chat_turn
+from hermitcrab.server.schema import gives, takes
 from hermitcrab.server.text.vocabulary import Vocabulary
 from hermitcrab.server.turn import turn_prompt
 from hermitcrab.server.wire.body import read_body
 from hermitcrab.server.wire.openai import ChatRequest
+from hermitcrab.server.wire.shapes import Text, Tokens
 from hermitcrab.server.wire.tokens import DetokenizeRequest, TokenizeRequest
 
 
@@ -21,7 +23,7 @@ def token_routes(desk: Desk) -> APIRouter:
     router = APIRouter()
     vocabulary = desk.text.vocabulary
 
-    @router.post("/tokenize")
+    @router.post("/tokenize", openapi_extra=takes(TokenizeRequest), responses=gives(Tokens))
     async def tokenize(request: Request) -> Response:
         """The tokens of a text, or of the prompt that a chat request with these fields would be."""
         body = await request.body()
@@ -39,7 +41,7 @@ def token_routes(desk: Desk) -> APIRouter:
             {"tokens": list(ids), "count": len(ids), "max_model_len": desk.lanes.context_tokens}
         )
 
-    @router.post("/detokenize")
+    @router.post("/detokenize", openapi_extra=takes(DetokenizeRequest), responses=gives(Text))
     async def detokenize(request: Request) -> Response:
         """The text of tokens, control tokens spelled out."""
         asked = read_body(await request.body(), DetokenizeRequest)

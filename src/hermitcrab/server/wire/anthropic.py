@@ -8,9 +8,9 @@ from pydantic import BeforeValidator, Field
 
 from hermitcrab.errors import RequestError
 from hermitcrab.server.tools.call_grammar import Calling
-from hermitcrab.server.wire.body import RequestModel
+from hermitcrab.server.wire.body import AlsoTakes, RequestModel
 from hermitcrab.server.wire.calling import Choice, wanted_calling
-from hermitcrab.server.wire.fields import NOT_YET, GeneratingRequest, Wishes, check_count, check_names
+from hermitcrab.server.wire.fields import NOT_YET, GeneratingRequest, Wishes, check_count, check_names, within
 from hermitcrab.server.wire.openai import (
     CalledFunction,
     EarlierCall,
@@ -20,11 +20,13 @@ from hermitcrab.server.wire.openai import (
     Stops,
 )
 
+_BLOCK_KINDS = ("text", "thinking", "redacted_thinking", "tool_use", "tool_result")
+
 
 class Block(RequestModel):
     """One block of content, of any kind; each kind fills the fields it has."""
 
-    type: str
+    type: Annotated[str, Field(json_schema_extra={"enum": list(_BLOCK_KINDS)})]
     text: str | None = None
     thinking: str | None = None
     id: str | None = None
@@ -42,7 +44,7 @@ def _blocks(value: Any) -> Any:
     return tuple(value)
 
 
-Blocks = Annotated[tuple[Block, ...], BeforeValidator(_blocks)]
+Blocks = Annotated[tuple[Block, ...], BeforeValidator(_blocks), AlsoTakes({"type": "string"})]
 
 
 class Spoken(RequestModel):
@@ -192,7 +194,7 @@ class CountRequest(GeneratingRequest):
 class MessagesRequest(CountRequest):
     """POST /v1/messages."""
 
-    max_tokens: int
+    max_tokens: Annotated[int, within(1)]
     stop_sequences: Stops = ()
 
     def check(self) -> None:

@@ -110,12 +110,14 @@ def stop_fields(reason: FinishReason, reader: ReplyReader) -> dict[str, str | No
     return {"stop_reason": "tool_use" if reader.has_called else "end_turn", "stop_sequence": None}
 
 
-def message_usage(*, input_tokens: int, output_tokens: int, thinking_tokens: int) -> dict[str, Any]:
-    """Token counts; nothing is kept between requests, so none are read from a cache or written to one."""
+def message_usage(
+    *, input_tokens: int, output_tokens: int, thinking_tokens: int, cached_tokens: int = 0
+) -> dict[str, Any]:
+    """Token counts: what comes from a cache counts beside the input; writing to ours costs nothing."""
     return {
-        "input_tokens": input_tokens,
+        "input_tokens": input_tokens - cached_tokens,
         "cache_creation_input_tokens": 0,
-        "cache_read_input_tokens": 0,
+        "cache_read_input_tokens": cached_tokens,
         "output_tokens": output_tokens,
         "output_tokens_details": {"thinking_tokens": thinking_tokens},
     }
@@ -127,6 +129,7 @@ def finished_usage(usage: Usage, *, thinking_tokens: int) -> dict[str, Any]:
         input_tokens=usage.prompt_tokens,
         output_tokens=usage.completion_tokens,
         thinking_tokens=thinking_tokens,
+        cached_tokens=usage.cached_tokens,
     )
 
 

@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pydantic_core
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, ValidationError
+from pydantic_core import CoreSchema
 
 from hermitcrab.errors import RequestError
 
@@ -13,6 +15,19 @@ from hermitcrab.errors import RequestError
 MAX_DEPTH = 64
 
 _MODEL = TypeVar("_MODEL", bound="RequestModel")
+
+
+# compared by identity: annotations must have a hash, and a schema has none
+@dataclass(frozen=True, slots=True, eq=False)
+class AlsoTakes:
+    """Part of a field's annotation: a form beside its type that its validator reads, for the schema."""
+
+    schema: Mapping[str, Any]
+
+    def __get_pydantic_json_schema__(
+        self, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {"anyOf": [dict(self.schema), handler(core_schema)]}
 
 
 class RequestModel(BaseModel):

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from hermitcrab.core.api import Priority
 from hermitcrab.errors import RequestError
-from hermitcrab.sampling.params import NO_PENALTIES, Penalties
+from hermitcrab.sampling.params import MOST_PENALTY, MOST_REPETITION, NO_PENALTIES, SEED_LIMIT, Penalties
 from hermitcrab.server.text.grammar import Form
 from hermitcrab.server.wire.body import RequestModel, refuse_not_yet
 
@@ -57,8 +57,31 @@ def _is_id(key: str) -> bool:
     return key.isascii() and key.isdigit() and len(key) < 10 and key == str(int(key))
 
 
-TokenIds = Annotated[tuple[int, ...] | None, BeforeValidator(_token_ids)]
-Biases = Annotated[dict[int, float] | None, BeforeValidator(_biases)]
+def within(low: float, high: float | None = None) -> Any:
+    """Part of a field's annotation: its range, for the schema; it is checked where it is used."""
+    bounds: dict[str, Any] = {"minimum": low}
+    return Field(json_schema_extra=bounds if high is None else {**bounds, "maximum": high})
+
+
+TokenIds = Annotated[
+    tuple[int, ...] | None,
+    BeforeValidator(_token_ids),
+    WithJsonSchema(
+        {"type": ["array", "null"], "items": {"type": "integer", "minimum": 0}, "maxItems": MAX_STOP_TOKENS}
+    ),
+]
+Biases = Annotated[
+    dict[int, float] | None,
+    BeforeValidator(_biases),
+    WithJsonSchema(
+        {
+            "type": ["object", "null"],
+            "propertyNames": {"pattern": "^(0|[1-9][0-9]{0,8})$"},
+            "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100},
+            "maxProperties": MAX_BIASES,
+        }
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +112,17 @@ class GeneratingRequest(RequestModel):
 
     model: str | None = None
     stream: bool | None = None
-    seed: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
+    seed: Annotated[int | None, within(0, SEED_LIMIT - 1)] = None
+    temperature: Annotated[float | None, within(0, 100)] = None
+    top_p: Annotated[float | None, within(0.001, 1)] = None
+    top_k: Annotated[int | None, within(-1)] = None
+    min_p: Annotated[float | None, within(0, 1)] = None
     ignore_eos: bool | None = None
     stop_token_ids: TokenIds = None
     min_tokens: Annotated[int | None, Field(ge=0)] = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    repetition_penalty: float | None = None
+    presence_penalty: Annotated[float | None, within(-MOST_PENALTY, MOST_PENALTY)] = None
+    frequency_penalty: Annotated[float | None, within(-MOST_PENALTY, MOST_PENALTY)] = None
+    repetition_penalty: Annotated[float | None, within(1 / MOST_REPETITION, MOST_REPETITION)] = None
     logit_bias: Biases = None
     thinking_budget: Annotated[int | None, Field(ge=0)] = None
 

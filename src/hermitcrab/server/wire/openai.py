@@ -6,15 +6,15 @@ A field that is not supported yet is declared, so that asking for it is refused 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from hermitcrab.core.api import Priority
 from hermitcrab.errors import RequestError
 from hermitcrab.server.text.grammar import Form
 from hermitcrab.server.tools.call_grammar import Calling
-from hermitcrab.server.wire.body import RequestModel
+from hermitcrab.server.wire.body import AlsoTakes, RequestModel
 from hermitcrab.server.wire.calling import ToolChoice, wanted_calling
-from hermitcrab.server.wire.fields import NOT_YET, GeneratingRequest, check_count, check_names
+from hermitcrab.server.wire.fields import NOT_YET, GeneratingRequest, check_count, check_names, within
 from hermitcrab.server.wire.forms import ResponseFormat, StructuredOutputs
 
 MAX_CHOICES = 128
@@ -80,12 +80,47 @@ def _are_tokens(items: list[Any]) -> bool:
     return all(type(item) is int for item in items)
 
 
-Words = Annotated[str | None, BeforeValidator(_text_or_parts)]
-RequiredWords = Annotated[str, BeforeValidator(_text_or_parts)]
-Stops = Annotated[tuple[str, ...], BeforeValidator(_stop_list)]
+_TEXT_PARTS = AlsoTakes(
+    {
+        "type": "array",
+        "items": {
+            "type": "object",
+            "properties": {
+                "type": {"enum": ["text", "input_text", "output_text"]},
+                "text": {"type": "string"},
+            },
+            "required": ["type", "text"],
+        },
+    }
+)
+_STOP = {"type": "string", "minLength": 1, "maxLength": MAX_STOP_CHARACTERS}
+_TOKENS = {"type": "array", "items": {"type": "integer"}, "minItems": 1}
+
+Words = Annotated[str | None, BeforeValidator(_text_or_parts), _TEXT_PARTS]
+RequiredWords = Annotated[str, BeforeValidator(_text_or_parts), _TEXT_PARTS]
+Stops = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_stop_list),
+    WithJsonSchema(
+        {"anyOf": [{"type": "null"}, _STOP, {"type": "array", "items": _STOP, "maxItems": MAX_STOPS}]}
+    ),
+]
 Alternatives = Annotated[int | None, Field(ge=0, le=MAX_ALTERNATIVES)]
-Place = Annotated[Priority, BeforeValidator(_priority)]
-Prompts = Annotated[tuple[str | tuple[int, ...], ...], BeforeValidator(_prompt_list)]
+Place = Annotated[Priority, BeforeValidator(_priority), AlsoTakes({"type": ["integer", "null"]})]
+Prompts = Annotated[
+    tuple[str | tuple[int, ...], ...],
+    BeforeValidator(_prompt_list),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string"},
+                {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 1},
+                _TOKENS,
+                {"type": "array", "items": _TOKENS, "minItems": 1, "maxItems": 1},
+            ]
+        }
+    ),
+]
 
 _OWN_FIELDS = frozenset({"logprobs", "top_logprobs", "response_format", "structured_outputs"})
 
@@ -146,9 +181,9 @@ class OpenAiRequest(GeneratingRequest):
     }
 
     stream_options: StreamOptions | None = None
-    max_tokens: int | None = None
+    max_tokens: Annotated[int | None, within(1)] = None
     stop: Stops = ()
-    n: int | None = None
+    n: Annotated[int | None, within(1, MAX_CHOICES)] = None
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
     priority: Place = Priority.FOREGROUND
@@ -204,7 +239,7 @@ class ChatRequest(OpenAiRequest):
     }
 
     messages: Annotated[list[Message], Field(min_length=1)]
-    max_completion_tokens: int | None = None
+    max_completion_tokens: Annotated[int | None, within(1)] = None
     tools: list[OfferedTool] | None = None
     tool_choice: ToolChoice = None
     parallel_tool_calls: bool | None = None

@@ -26,6 +26,7 @@ class Tally:
         self._missing = choices
         self._counts_reasoning = counts_reasoning
         self._prompt_tokens = 0
+        self._cached_tokens: int | None = None
         self._completion_tokens = 0
         self._reasoning_tokens = 0
 
@@ -37,6 +38,9 @@ class Tally:
     def add(self, usage: Usage, *, reasoning_tokens: int = 0) -> None:
         """Count a choice that has ended."""
         self._missing -= 1
+        # the prompt counts once, and so does what was kept of it before the first choice ran it
+        known = usage.cached_tokens if self._cached_tokens is None else self._cached_tokens
+        self._cached_tokens = min(known, usage.cached_tokens)
         self._prompt_tokens = usage.prompt_tokens
         self._completion_tokens += usage.completion_tokens
         self._reasoning_tokens += reasoning_tokens
@@ -47,7 +51,7 @@ class Tally:
             "prompt_tokens": self._prompt_tokens,
             "completion_tokens": self._completion_tokens,
             "total_tokens": self._prompt_tokens + self._completion_tokens,
-            "prompt_tokens_details": {"cached_tokens": 0},
+            "prompt_tokens_details": {"cached_tokens": self._cached_tokens or 0},
         }
         if self._counts_reasoning:
             body["completion_tokens_details"] = {"reasoning_tokens": self._reasoning_tokens}

@@ -8,9 +8,9 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, TypeAdapter
 
 from hermitcrab.errors import RequestError
 from hermitcrab.server.tools.call_grammar import Calling
-from hermitcrab.server.wire.body import RequestModel
+from hermitcrab.server.wire.body import AlsoTakes, RequestModel
 from hermitcrab.server.wire.calling import ToolChoice, wanted_calling
-from hermitcrab.server.wire.fields import NOT_YET, GeneratingRequest, check_count, check_names
+from hermitcrab.server.wire.fields import NOT_YET, GeneratingRequest, check_count, check_names, within
 from hermitcrab.server.wire.openai import (
     CalledFunction,
     EarlierCall,
@@ -27,6 +27,7 @@ _INCLUDED = frozenset({"reasoning.encrypted_content"})
 class SaidItem(RequestModel):
     """A message."""
 
+    type: Literal["message"] | None = None
     role: Literal["system", "developer", "user", "assistant"]
     content: RequiredWords
 
@@ -40,12 +41,14 @@ class ThoughtPart(RequestModel):
 class ThoughtItem(RequestModel):
     """Thinking before a reply; without content it is another server's secret, and nothing to read."""
 
+    type: Literal["reasoning"]
     content: list[ThoughtPart] | None = None
 
 
 class CallItem(RequestModel):
     """A call of a function by the model; `arguments` is JSON as text."""
 
+    type: Literal["function_call"]
     call_id: str
     name: str
     arguments: str
@@ -54,6 +57,7 @@ class CallItem(RequestModel):
 class ResultItem(RequestModel):
     """What a called function gave back."""
 
+    type: Literal["function_call_output"]
     call_id: str
     output: RequiredWords
 
@@ -122,15 +126,15 @@ class ResponsesRequest(GeneratingRequest):
         "context_management": ([],),
     }
 
-    input: Annotated[tuple[Item, ...], BeforeValidator(_listed)]
+    input: Annotated[tuple[Item, ...], BeforeValidator(_listed), AlsoTakes({"type": "string"})]
     instructions: str | None = None
-    max_output_tokens: int | None = None
+    max_output_tokens: Annotated[int | None, within(1)] = None
     previous_response_id: str | None = None
     store: bool | None = None
     tools: list[FunctionTool] | None = None
     reasoning: ReasoningConfig | None = None
     text: TextConfig | None = None
-    include: list[str] | None = None
+    include: list[Annotated[str, Field(json_schema_extra={"enum": sorted(_INCLUDED)})]] | None = None
     metadata: dict[str, str] | None = None
     user: str | None = None
 

@@ -165,10 +165,10 @@ def failed_response(
 
 
 def response_usage(usage: Usage, *, reasoning_tokens: int) -> dict[str, Any]:
-    """Token counts; nothing is kept between requests, so none come from a cache."""
+    """Token counts; those of a kept prompt state are among the input's, and keeping one costs nothing."""
     return {
         "input_tokens": usage.prompt_tokens,
-        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
         "output_tokens": usage.completion_tokens,
         "output_tokens_details": {"reasoning_tokens": reasoning_tokens},
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
