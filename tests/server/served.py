@@ -18,6 +18,7 @@ from hermitcrab.clock import Clock, WallClock
 from hermitcrab.core.api import Request, Sink, Status
 from hermitcrab.core.fake import Call, CallKind, FakeBackend, every_call_passes
 from hermitcrab.core.host import LaneHost
+from hermitcrab.core.kept import CacheRules
 from hermitcrab.core.lanes import LaneRules
 from hermitcrab.server.app import create_app
 from hermitcrab.server.options import ServerOptions
@@ -135,6 +136,7 @@ def serving(
     session_rows: Sequence[int] = (4096, 4096, 4096, 4096),
     grow_tokens: int | None = None,
     queue_limit: int | None = None,
+    cache_bytes: int = 0,
     clock: Clock | None = None,
     options: ServerOptions | None = None,
     on_call: Callable[[Call], None] = every_call_passes,
@@ -156,7 +158,8 @@ def serving(
         session_rows, vocab_tokens=410, prompt_pass_rows=256, script=script, on_call=on_call
     )
     clock = clock or WallClock()
-    host = LaneHost(backend, LaneRules(grow_tokens=grow_tokens), clock, queue_limit=queue_limit)
+    rules = LaneRules(grow_tokens=grow_tokens, cache=CacheRules(cache_bytes, text.start_ids))
+    host = LaneHost(backend, rules, clock, queue_limit=queue_limit)
     options = options or ServerOptions(MODEL, aliases=("crab",))
     lanes = HeardLanes(host)
     host.start()

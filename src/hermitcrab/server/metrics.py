@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import hermitcrab
+from hermitcrab.cache.store import CacheStatus
 from hermitcrab.core.api import Lanes, SessionStatus, Status, StreamState
 from hermitcrab.core.timings import Histogram
 from hermitcrab.server.options import ServerOptions
@@ -129,6 +130,7 @@ def _totals(status: Status) -> Iterator[Metric]:
     ended.add_metric(["failed"], status.requests_failed)
     yield ended
     yield _counter("prompt_tokens", "Prompt tokens read", value=status.prompt_tokens)
+    yield from _cache(status.cache)
     yield _counter(
         "reply_tokens", "Reply tokens drawn, the end-of-text token included", value=status.reply_tokens
     )
@@ -143,6 +145,19 @@ def _totals(status: Status) -> Iterator[Metric]:
     yield accepted
     yield _counter("moves", "Moves of a stream to a larger session", value=status.moves)
     yield _counter("pauses", "Times a stream had to wait for a larger session", value=status.pauses)
+
+
+def _cache(cache: CacheStatus) -> Iterator[Metric]:
+    yield _gauge("cache_budget_bytes", "Bytes that kept prompt states may take", value=cache.budget_bytes)
+    yield _gauge("cache_bytes", "Bytes that kept prompt states take", value=cache.bytes)
+    yield _gauge("cache_states", "Prompt states that are kept", value=cache.states)
+    lookups = _counter("cache_requests", "Requests begun, by whether a kept state was found", ["result"])
+    lookups.add_metric(["hit"], cache.hits)
+    lookups.add_metric(["miss"], cache.misses)
+    yield lookups
+    yield _counter("cached_tokens", "Prompt tokens that kept states saved", value=cache.reused_tokens)
+    yield _counter("cache_kept", "Prompt states kept", value=cache.kept)
+    yield _counter("cache_evicted", "Prompt states let go for others", value=cache.evicted)
 
 
 def _gauge(

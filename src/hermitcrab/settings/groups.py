@@ -104,6 +104,15 @@ class SessionSettings:
             other_environment=("FLASHNEXT_LOAD_LIMIT_GB",),
         )
     )
+    cache_gb: float | None = setting(
+        Declaration(
+            "cache-gb",
+            RealNumber(0.0, 100_000.0),
+            "Memory that kept states of prompts may take, inside the load limit; 0 keeps none.",
+            unit="GB",
+            default_text="a quarter of what the sessions leave, up to 8.59",
+        )
+    )
     parallel: int | None = setting(
         Declaration(
             "parallel",

@@ -47,8 +47,8 @@ class Habits:
 class ChatText:
     """One model's text side. `template` is None for a model that has no chat template.
 
-    `grammars` is None for a model whose texts have no end. `eos_ids` end a reply. `thinking` and `plain` are
-    the sampling habits with and without a thinking block.
+    `grammars` is None for a model whose texts have no end. `eos_ids` end a reply, `start_ids` begin a message.
+    `thinking` and `plain` are the sampling habits with and without a thinking block.
     """
 
     vocabulary: Vocabulary
@@ -57,6 +57,7 @@ class ChatText:
     thinking: Habits
     plain: Habits
     grammars: Grammars | None = None
+    start_ids: frozenset[int] = frozenset()
 
     def chat_prompt(
         self,

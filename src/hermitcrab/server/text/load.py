@@ -16,6 +16,7 @@ from hermitcrab.server.text.vocabulary import Vocabulary, load_vocabulary
 _THINKING = Habits(temperature=1.0, top_p=0.95, top_k=20)
 _PLAIN = Habits(temperature=0.7, top_p=0.8, top_k=20)
 
+_TURN_START = "<|im_start|>"
 _TURN_END = "<|im_end|>"
 
 
@@ -35,6 +36,7 @@ def load_chat_text(directory: Path, clock: Clock) -> ChatText:
         if (text := _token_text(tokenizer_config.get(name))) is not None
     }
     eos_ids = _eos_ids(directory, generation, vocabulary)
+    start = vocabulary.id_of(_TURN_START)
     ends = frozenset(token for token in eos_ids if 0 <= token < vocabulary.end_id)
     return ChatText(
         vocabulary=vocabulary,
@@ -43,6 +45,7 @@ def load_chat_text(directory: Path, clock: Clock) -> ChatText:
         thinking=_habits(directory, generation, _THINKING),
         plain=_habits(directory, generation, _PLAIN),
         grammars=Grammars(vocabulary, ends) if ends else None,
+        start_ids=frozenset() if start is None else frozenset({start}),
     )
 
 
