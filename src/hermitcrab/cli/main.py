@@ -14,6 +14,7 @@ _COMMANDS = {
     "serve": ("hermitcrab.cli.serve", "Serve a model over the OpenAI API."),
     "chat": ("hermitcrab.cli.chat", "Talk to a running server in the terminal."),
     "info": ("hermitcrab.cli.info", "Say what a model directory holds."),
+    "plan": ("hermitcrab.cli.plan", "Say what a model and its sessions need in memory, without loading it."),
     "parity": (
         "hermitcrab.cli.parity",
         "Prove that replies are the same alone, in a crowd, drafted and moved.",

@@ -1,6 +1,6 @@
-"""A checkpoint and a list of session sizes -> a backend that is ready to run; and its bytes, before that."""
+"""A checkpoint and a list of session sizes -> a backend that is ready to run."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 
@@ -8,11 +8,9 @@ from hermitcrab.engine.backend import Limits, TorchBackend
 from hermitcrab.kernels.deltanet import CHUNK_ROWS
 from hermitcrab.kernels.linear import choose_path
 from hermitcrab.kernels.measures import Measures
-from hermitcrab.models.qwen4_exp.checkpoint import Checkpoint, CheckpointInfo
-from hermitcrab.models.qwen4_exp.config import ModelConfig
+from hermitcrab.models.qwen4_exp.checkpoint import Checkpoint
 from hermitcrab.models.qwen4_exp.model import Model
-from hermitcrab.models.qwen4_exp.state import Sessions, session_bytes
-from hermitcrab.weights.table import RESIDENT_BYTES
+from hermitcrab.models.qwen4_exp.state import Sessions
 
 # rows of one round: as many sessions may exist, since each needs a row of its own
 ROW_LIMIT = 64
@@ -29,19 +27,7 @@ PROMPT_PASS_ROWS = 4 * CHUNK_ROWS
 # below this many weights a product is over before a second thread has woken up
 _ONE_THREAD_PARAMS = 200_000_000
 
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-
-
-def weight_bytes(info: CheckpointInfo, dtype: str) -> int:
-    """Bytes that a model's weights will take; an n-gram table too large to hold stays in its file."""
-    resident = (info.body_params + info.mtp_params) * _DTYPES[dtype].itemsize
-    table_bytes = info.ngram_params * 4
-    return resident + (table_bytes if table_bytes <= RESIDENT_BYTES else 0)
-
-
-def session_cost(config: ModelConfig, dtype: str) -> Callable[[int], int]:
-    """Bytes of a session by its rows."""
-    return lambda rows: session_bytes(config, rows, _DTYPES[dtype])
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def window_rows(draft_depth: int | None) -> int:
@@ -67,8 +53,8 @@ def build_backend(
     torch.set_num_threads(threads or _default_threads(checkpoint))
     if measures is None:
         # the proof holds for the number of threads it ran with
-        measures = Measures(products=choose_path(_DTYPES[dtype]))
-    model = Model(checkpoint, dtype=_DTYPES[dtype], context_rows=max(session_rows), measures=measures)
+        measures = Measures(products=choose_path(DTYPES[dtype]))
+    model = Model(checkpoint, dtype=DTYPES[dtype], context_rows=max(session_rows), measures=measures)
     widest = window_rows(draft_depth)
     limits = Limits(
         row_limit=ROW_LIMIT,
@@ -77,7 +63,7 @@ def build_backend(
         prompt_grid_rows=CHUNK_ROWS if measures.prompt_grid else 1,
         prompt_pass_rows=PROMPT_PASS_ROWS,
     )
-    sessions = Sessions(checkpoint.config, session_rows, _DTYPES[dtype])
+    sessions = Sessions(checkpoint.config, session_rows, DTYPES[dtype])
     return TorchBackend(model, sessions, limits, threads=torch.get_num_threads())
 
 

@@ -2,6 +2,9 @@
 
 room = cap - ready bytes - margin - reserved bytes
 cap  = the load limit, but no more than the device has; without a limit 70 % of the device
+
+What loading needs for a while counts where it is more than the prompt cache's share: the two are never there
+at once.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,19 +22,34 @@ DEFAULT_PERCENT = 70
 
 MOST_PARALLEL = 4
 
+# as many equal sessions as are ever asked for, so that counting how many fit stays short
+_MOST_COUNTED = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One use of memory, in words and bytes."""
+
+    name: str
+    bytes: int
+    note: str = ""
+
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
     """Memory under the load limit: what the device has, what is spoken for already.
 
-    `ready_bytes` is all that is resident before the first session (weights, work buffers), `reserved_bytes`
-    what the prompt cache may take.
+    `ready_bytes` is all that is resident before the first session, `parts` what that consists of, where it
+    is known; `reserved_bytes` is what the prompt cache may take, `loading_bytes` what loading takes beside
+    all else and gives back.
     """
 
     device_bytes: int
     ready_bytes: int
     limit_bytes: int | None = None
     reserved_bytes: int = 0
+    loading_bytes: int = 0
+    parts: tuple[Line, ...] = ()
 
     @property
     def cap_bytes(self) -> int:
@@ -43,7 +61,12 @@ class Ledger:
     @property
     def room_bytes(self) -> int:
         """What is left for sessions; below 0 if the rest alone passes the cap."""
-        return self.cap_bytes - self.ready_bytes - MARGIN_BYTES - self.reserved_bytes
+        return self.cap_bytes - self.ready_bytes - MARGIN_BYTES - self.set_aside_bytes
+
+    @property
+    def set_aside_bytes(self) -> int:
+        """The prompt cache's share, or what loading takes before there is a prompt cache."""
+        return max(self.reserved_bytes, self.loading_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,38 +85,63 @@ class Item:
 class SessionBudget:
     """Holds session lists against a ledger.
 
-    `session_bytes` gives the bytes of a session from its rows, more rows never taking fewer; a session of n
-    tokens has n + `margin_rows` rows.
+    `session_bytes` gives the bytes of a session from its rows, `work_bytes` those of the buffers that all
+    sessions share from the rows of each; more rows never take fewer. A session of n tokens has n +
+    `margin_rows` rows.
     """
 
-    def __init__(self, ledger: Ledger, session_bytes: Callable[[int], int], *, margin_rows: int) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        session_bytes: Callable[[int], int],
+        *,
+        margin_rows: int,
+        work_bytes: Callable[[Sequence[int]], int] = lambda rows: 0,
+    ) -> None:
         self._ledger = ledger
         self._session_bytes = session_bytes
+        self._work_bytes = work_bytes
         self._margin_rows = margin_rows
 
+    def items(self, tokens: Sequence[int]) -> tuple[Item, ...]:
+        """Sessions for so many tokens each, equal neighbours together."""
+        return tuple(Item(run[0], len(run), self._bytes_of(run[0])) for run in _runs(tokens))
+
+    def shared_bytes(self, tokens: Sequence[int]) -> int:
+        """The buffers that these sessions share."""
+        return self._work_bytes([count + self._margin_rows for count in tokens])
+
+    def fits(self, tokens: Sequence[int]) -> bool:
+        """True if these sessions and their buffers fit into the room."""
+        return self._total_bytes(tokens) <= self._ledger.room_bytes
+
+    def more_of(self, tokens: Sequence[int], size: int) -> int:
+        """How many sessions for `size` tokens fit beside sessions that fit."""
+        left_bytes = max(0, self._ledger.room_bytes - self._total_bytes(tokens))
+        most = min(_MOST_COUNTED, left_bytes // self._bytes_of(size))
+        found = self._largest(most, lambda n: (*tokens, *(size,) * n))
+        return 0 if found is None else len(found) - len(tokens)
+
     def check_list(self, context_tokens: int, listed_tokens: Sequence[int]) -> int:
-        """The bytes of slot 0 and the listed sessions, which fit.
+        """The bytes of slot 0, the listed sessions and their buffers, which fit.
 
         Raises BudgetError with the bytes of each item, the room, and the largest list of this shape that
         fits.
         """
-        total_bytes = self._total_bytes((context_tokens, *listed_tokens))
-        if total_bytes > self._ledger.room_bytes:
-            advice = self._list_advice(context_tokens, listed_tokens)
-            raise BudgetError(self._refusal([(context_tokens,), *_runs(listed_tokens)], advice))
-        return total_bytes
+        tokens = (context_tokens, *listed_tokens)
+        if not self.fits(tokens):
+            raise BudgetError(self._refusal(tokens, self._list_advice(context_tokens, listed_tokens)))
+        return self._total_bytes(tokens)
 
     def check_parallel(self, context_tokens: int, count: int) -> int:
-        """The bytes of `count` sessions of the whole window, which fit.
+        """The bytes of `count` sessions of the whole window and their buffers, which fit.
 
         Raises BudgetError with the bytes, the room, and how many fit.
         """
-        total_bytes = count * self._bytes_of(context_tokens)
-        if total_bytes > self._ledger.room_bytes:
-            raise BudgetError(
-                self._refusal([(context_tokens,) * count], self._parallel_advice(context_tokens))
-            )
-        return total_bytes
+        tokens = (context_tokens,) * count
+        if not self.fits(tokens):
+            raise BudgetError(self._refusal(tokens, self._parallel_advice(context_tokens)))
+        return self._total_bytes(tokens)
 
     def choose_parallel(self, context_tokens: int) -> int:
         """How many whole-window sessions to open when nobody said: as many as fit, up to 4.
@@ -109,20 +157,19 @@ class SessionBudget:
         return self._session_bytes(tokens + self._margin_rows)
 
     def _total_bytes(self, tokens: Sequence[int]) -> int:
-        return sum(item.total_bytes for item in self._items(_runs(tokens)))
-
-    def _items(self, runs: Sequence[tuple[int, ...]]) -> list[Item]:
-        return [Item(run[0], len(run), self._bytes_of(run[0])) for run in runs]
+        return sum(item.total_bytes for item in self.items(tokens)) + self.shared_bytes(tokens)
 
     def _whole_windows(self, context_tokens: int) -> int:
-        return max(0, self._ledger.room_bytes) // self._bytes_of(context_tokens)
+        most = min(_MOST_COUNTED, max(0, self._ledger.room_bytes) // self._bytes_of(context_tokens))
+        found = self._largest(most, lambda n: (context_tokens,) * n)
+        return 0 if found is None else len(found)
 
     def _largest(self, most: int, shape: Callable[[int], tuple[int, ...]]) -> tuple[int, ...] | None:
         """The largest `shape(n)` that fits, for n from 1 to `most`; None if not even the smallest does."""
         low, high = 0, most
         while low < high:
             middle = (low + high + 1) // 2
-            if self._total_bytes(shape(middle)) <= self._ledger.room_bytes:
+            if self.fits(shape(middle)):
                 low = middle
             else:
                 high = middle - 1
@@ -151,6 +198,13 @@ class SessionBudget:
 
     def _nothing_fits(self) -> str:
         room_bytes = self._ledger.room_bytes
+        lacking_bytes = self._ledger.cap_bytes - room_bytes - self._ledger.device_bytes
+        if lacking_bytes > 0:
+            return (
+                f"What is needed before any session is more than the device's "
+                f"{_amount(self._ledger.device_bytes)}, by {_amount(lacking_bytes)}: no limit helps. "
+                "Choose a smaller model or a larger machine."
+            )
         if room_bytes < 0:
             return (
                 f"What is needed before any session passes the cap by {_amount(-room_bytes)}: no session "
@@ -163,25 +217,27 @@ class SessionBudget:
             f"{room_bytes // smallest_bytes} fit: list fewer sessions, or raise --load-limit-gb."
         )
 
-    def _refusal(self, runs: Sequence[tuple[int, ...]], advice: str) -> str:
-        ledger, items = self._ledger, self._items(runs)
-        needed_bytes = sum(item.total_bytes for item in items)
+    def _refusal(self, tokens: Sequence[int], advice: str) -> str:
+        ledger, shared_bytes = self._ledger, self.shared_bytes(tokens)
         source = (
             f"{DEFAULT_PERCENT} % of the device's {_amount(ledger.device_bytes)}"
             if ledger.limit_bytes is None
             else f"--load-limit-gb on a device of {_amount(ledger.device_bytes)}"
         )
+        aside = "prompt cache" if ledger.reserved_bytes >= ledger.loading_bytes else "loading"
         lines = [
-            f"The sessions need {_amount(needed_bytes)}, and there is room for "
+            f"The sessions need {_amount(self._total_bytes(tokens))}, and there is room for "
             f"{_amount(max(0, ledger.room_bytes))}.",
             *(
                 f"  {item.count} x {item.tokens} tokens: {_amount(item.bytes_each)} each, "
                 f"{_amount(item.total_bytes)} together"
-                for item in items
+                for item in self.items(tokens)
             ),
+            *([f"  work buffers of a prompt pass and a round: {_amount(shared_bytes)}"] * bool(shared_bytes)),
             f"  room = cap {_amount(ledger.cap_bytes)} ({source}) - ready {_amount(ledger.ready_bytes)} "
-            f"- margin {_amount(MARGIN_BYTES)} - prompt cache {_amount(ledger.reserved_bytes)} "
+            f"- margin {_amount(MARGIN_BYTES)} - {aside} {_amount(ledger.set_aside_bytes)} "
             f"= {_amount(ledger.room_bytes)}",
+            *(f"  ready: {part.name} {_amount(part.bytes)}" for part in ledger.parts),
             advice,
         ]
         return "\n".join(lines)

@@ -15,7 +15,7 @@ from hermitcrab.models.qwen4_exp import names
 from hermitcrab.models.qwen4_exp.config import ModelConfig, parse_config
 from hermitcrab.models.qwen4_exp.fields import CONFIG_FILE, GENERATION_FILE
 from hermitcrab.weights.affine import GROUP_SIZES, AffineFormat, quantize
-from hermitcrab.weights.shards import INDEX_FILE
+from hermitcrab.weights.shards import DTYPES, INDEX_FILE
 
 # overrides of `tiny_config` that reach other branches of the same forward
 SHAPES: Mapping[str, Mapping[str, object]] = MappingProxyType(
@@ -194,6 +194,45 @@ def write_tiny(
     _write_json(directory / GENERATION_FILE, {"eos_token_id": [3, 2]})
     _write_tensors(directory, tensors, shards, "mlx" if layout is Layout.MLX else "pt")
     return values
+
+
+def write_hollow(directory: Path, config: Mapping[str, object], *, bits: int, group_size: int) -> None:
+    """Write an MLX checkpoint of any size that has true headers and no values: a file with a hole in it.
+
+    It takes no room on a file system that knows holes; what reads its weights reads zeros. Without the n-gram
+    hash's constants, which are values.
+    """
+    text = dict(config)
+    parsed = parse_config(text)
+    shapes = names.expected_tensors(parsed)
+    hollow = {name: torch.empty(shape, dtype=torch.bfloat16, device="meta") for name, shape in shapes.items()}
+    tensors = _mlx(hollow, parsed, text)
+    default = AffineFormat(bits, group_size)
+    table: dict[str, object] = {"bits": bits, "group_size": group_size, "mode": "affine"}
+    header: dict[str, object] = {}
+    end = 0
+    for name, value in tensors.items():
+        if not value.is_meta:
+            continue
+        module = name.removesuffix(".weight")
+        stored = _format_of(module, value, default)
+        fields = {name: ("BF16", value.shape)}
+        if stored is not None:
+            *lead, width = value.shape
+            groups = ("BF16", torch.Size((*lead, stored.groups_in_row(width))))
+            words = ("U32", torch.Size((*lead, stored.words_in_row(width))))
+            fields = {f"{module}.weight": words, f"{module}.scales": groups, f"{module}.biases": groups}
+            if stored != default:
+                table[module] = {"bits": stored.bits, "group_size": stored.group_size}
+        for field, (kind, shape) in fields.items():
+            start, end = end, end + shape.numel() * DTYPES[kind].itemsize
+            header[field] = {"dtype": kind, "shape": list(shape), "data_offsets": [start, end]}
+    directory.mkdir(parents=True, exist_ok=True)
+    _write_json(directory / CONFIG_FILE, text | {"quantization": table})
+    encoded = json.dumps(header).encode()
+    with (directory / "model.safetensors").open("wb") as file:
+        file.write(len(encoded).to_bytes(8, "little") + encoded)
+        file.truncate(8 + len(encoded) + end)
 
 
 def _random(name: str, shape: names.Shape, generator: torch.Generator) -> Tensor:
