@@ -9,7 +9,7 @@ from enum import StrEnum
 from lane_bench import Ear
 
 from hermitcrab.clock import ScriptedClock
-from hermitcrab.core.api import Failed, Request
+from hermitcrab.core.api import Event, Failed, Request
 from hermitcrab.core.backend import Backend, DraftRequest, PieceId, SlotId, StateKeeper, Verified, Window
 from hermitcrab.core.fake import CallKind
 from hermitcrab.core.lanes import LaneRules
@@ -17,6 +17,17 @@ from hermitcrab.core.loop import HostLoop
 from hermitcrab.receipts.relays import Relay
 from hermitcrab.sampling.edits import Edits
 from hermitcrab.sampling.params import Sampling
+
+
+class Leaving(Ear):
+    """A sink that fails once its client has gone."""
+
+    has_gone = False
+
+    def put(self, event: Event) -> None:
+        super().put(event)
+        if self.has_gone:
+            raise OSError("the client is gone")
 
 
 class Moment(StrEnum):

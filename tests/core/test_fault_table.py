@@ -4,12 +4,12 @@ import functools
 from collections import Counter
 
 import pytest
-from fault_bench import ENDING, FailingBackend, FaultHouse, Moment, OneFault, Place
-from lane_bench import GREEDY, Bench, Ear, solo
+from fault_bench import ENDING, FailingBackend, FaultHouse, Leaving, Moment, OneFault, Place
+from lane_bench import GREEDY, Bench, solo
 from lane_bench import ask as plain_ask
 
 from hermitcrab.clock import ScriptedClock
-from hermitcrab.core.api import Event, Failed, Finished, FinishReason, Request
+from hermitcrab.core.api import Failed, Finished, FinishReason, Request
 from hermitcrab.core.fake import CallKind, FakeBackend
 from hermitcrab.core.kept import CacheRules
 from hermitcrab.core.lanes import LaneRules
@@ -96,17 +96,6 @@ def test_no_memory_for_a_move_ends_nobody(place: Place) -> None:
     house.serve(CROWD)
     assert house.backend.has_failed
     assert [house.ears[request.id].tokens for request in CROWD] == [alone(request) for request in CROWD]
-
-
-class Leaving(Ear):
-    """A sink that fails once its client has gone."""
-
-    has_gone = False
-
-    def put(self, event: Event) -> None:
-        super().put(event)
-        if self.has_gone:
-            raise OSError("the client is gone")
 
 
 class FullDisk:
