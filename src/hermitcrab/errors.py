@@ -19,6 +19,7 @@ HermitcrabError
     ├── StateNotSettled       a session was used while a window awaited its keep
     ├── SessionFull           no session can ever hold the stream
     └── DeviceFailed          the device or its library failed
+        └── DeviceMemory      it had no memory for one call
 """
 
 
@@ -139,3 +140,7 @@ class SessionFull(LaneError):
 
 class DeviceFailed(LaneError):
     """The device or its library failed; the text carries its words."""
+
+
+class DeviceMemory(DeviceFailed):
+    """The device had no memory for a call; what the call was for ends, and may be tried again."""

@@ -1,13 +1,14 @@
 """Sessions under the load limit: the arithmetic, every refusal, and what would fit."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hermitcrab.errors import BudgetError
-from hermitcrab.memory.budget import GIB, MARGIN_BYTES, Ledger, SessionBudget, spell
+from hermitcrab.memory.budget import GIB, MARGIN_BYTES, Ledger, Line, SessionBudget, spell
 
 # the flagship's: bytes a row, and DeltaNet state a session
 ROW_BYTES = 30_784
@@ -187,3 +188,62 @@ def test_the_count_chosen_fits_and_one_more_does_not(room_bytes: int, context_to
 
 def test_equal_neighbours_are_spelt_as_a_repeat() -> None:
     assert spell((65536, 32768, 32768, 32768, 65536)) == "65536,32768x3,65536"
+
+
+def test_what_loading_takes_counts_where_it_is_more_than_the_prompt_caches_share() -> None:
+    ledger = Ledger(
+        device_bytes=100 * GIB, ready_bytes=40 * GIB, reserved_bytes=5 * GIB, limit_bytes=90 * GIB
+    )
+    assert replace(ledger, loading_bytes=5 * GIB).room_bytes == ledger.room_bytes
+    assert replace(ledger, loading_bytes=9 * GIB).room_bytes == ledger.room_bytes - 4 * GIB
+
+
+def test_a_refusal_names_what_is_resident_part_by_part() -> None:
+    ledger = Ledger(
+        device_bytes=3 * GIB,
+        ready_bytes=700,
+        parts=(Line("weights", 600), Line("n-gram table", 100)),
+        loading_bytes=1,
+    )
+    with pytest.raises(BudgetError) as caught:
+        SessionBudget(ledger, flagship_bytes, margin_rows=32).check_list(65536, ())
+    message = str(caught.value)
+    assert "ready: weights 0.00 GiB (600 bytes)" in message
+    assert "ready: n-gram table 0.00 GiB (100 bytes)" in message
+    assert "- loading 0.00 GiB (1 bytes)" in message
+
+
+def with_buffers(room_bytes: int) -> SessionBudget:
+    """A budget whose sessions share a MiB for each row of the largest and a GiB for each session."""
+    ledger = Ledger(device_bytes=room_bytes + MARGIN_BYTES, ready_bytes=0, limit_bytes=1 << 60)
+    return SessionBudget(
+        ledger, flagship_bytes, margin_rows=32, work_bytes=lambda rows: (max(rows) << 20) + len(rows) * GIB
+    )
+
+
+def test_shared_buffers_count_once_for_all_sessions() -> None:
+    needed = flagship_bytes(4128) + flagship_bytes(1056) + (4128 << 20) + 2 * GIB
+    assert with_buffers(needed).check_list(4096, (1024,)) == needed
+    with pytest.raises(BudgetError, match=r"work buffers of a prompt pass and a round: 6\.03 GiB"):
+        with_buffers(needed - 1).check_list(4096, (1024,))
+
+
+def test_a_window_shrunk_to_fit_needs_smaller_buffers_too() -> None:
+    with pytest.raises(BudgetError) as caught:
+        with_buffers(5 * GIB).check_list(65536, ())
+    (text,) = re.findall(r"--context (\d+)", str(caught.value))
+    assert with_buffers(5 * GIB).fits((int(text),))
+    assert not with_buffers(5 * GIB).fits((int(text) + 1,))
+
+
+def test_windows_are_counted_with_their_buffers() -> None:
+    room_bytes = 3 * (flagship_bytes(1056) + GIB) + (1056 << 20)
+    assert with_buffers(room_bytes).choose_parallel(1024) == 3
+    assert with_buffers(room_bytes - 1).choose_parallel(1024) == 2
+
+
+def test_so_many_more_sessions_fit_as_are_counted() -> None:
+    made = with_buffers(20 * GIB)
+    more = made.more_of((4096,), 1024)
+    assert made.fits((4096, *(1024,) * more))
+    assert not made.fits((4096, *(1024,) * (more + 1)))

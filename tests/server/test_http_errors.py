@@ -274,6 +274,7 @@ def test_every_error_a_request_can_meet_has_its_own_line() -> None:
         errors.ShuttingDown("no.", retry_after_s=1): 503,
         errors.Busy("no.", retry_after_s=1): 503,
         errors.DeviceFailed("no."): 500,
+        errors.DeviceMemory("no."): 503,
     }
     assert {error: outcome(error).status for error in made} == made
 

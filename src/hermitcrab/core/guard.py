@@ -13,7 +13,7 @@ from hermitcrab.core.backend import (
     Verified,
     Window,
 )
-from hermitcrab.errors import DeviceFailed, LaneError
+from hermitcrab.errors import DeviceFailed, DeviceMemory, LaneError
 from hermitcrab.sampling.edits import Edits
 from hermitcrab.sampling.logprobs import TokenLogprobs
 from hermitcrab.sampling.params import Sampling
@@ -104,5 +104,7 @@ def _lane_errors(what: str) -> Iterator[None]:
         yield
     except LaneError:
         raise
+    except MemoryError as error:
+        raise DeviceMemory(f"{what} failed for want of memory: {error}") from error
     except Exception as error:
         raise DeviceFailed(f"{what} failed: {error}") from error

@@ -15,7 +15,7 @@ from hermitcrab.engine.heads import absorb_prompt, draft_rounds
 from hermitcrab.engine.logprobs import row_logprobs
 from hermitcrab.engine.session import OpenWindow, SessionRecord
 from hermitcrab.engine.states import KeptStates, piece_costs
-from hermitcrab.errors import DeviceFailed, StateNotSettled
+from hermitcrab.errors import DeviceFailed, DeviceMemory, StateNotSettled
 from hermitcrab.kernels.deltanet import CHUNK_ROWS
 from hermitcrab.models.qwen4_exp.config import ModelConfig
 from hermitcrab.models.qwen4_exp.model import Model
@@ -249,7 +249,14 @@ class TorchBackend:
             with torch.inference_mode():
                 yield
         except (RuntimeError, MemoryError, IndexError, ValueError) as error:
+            if _is_out_of_memory(error):
+                raise DeviceMemory(f"{work} failed for want of memory: {error}") from error
             raise DeviceFailed(f"{work} failed on the device: {error}") from error
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    # torch has a class for it on a GPU, and only words on a CPU
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def _window_logprobs(

@@ -10,6 +10,7 @@ from hermitcrab.errors import (
     BodyTooLarge,
     Busy,
     ContextLengthExceeded,
+    DeviceMemory,
     HermitcrabError,
     QueueFull,
     RequestError,
@@ -47,6 +48,7 @@ _TABLE: tuple[tuple[type[HermitcrabError], Outcome], ...] = (
     (QueueFull, Outcome(429, "rate_limit_error", "queue_full")),
     (ShuttingDown, Outcome(503, "server_error", "shutting_down")),
     (Busy, Outcome(503, "server_error", "busy")),
+    (DeviceMemory, Outcome(503, "server_error", "out_of_memory")),
     (HermitcrabError, Outcome(500, "server_error", "engine_error")),
 )
 
@@ -63,6 +65,9 @@ _ANTHROPIC_TYPES = {
 }
 # what others call 503 is 529 there
 _ANTHROPIC_STATUSES = {503: 529}
+
+# what took the memory is likely to be over by then
+_MEMORY_RETRY_S = 1
 
 OUR_FAULT = "The server failed on this request; its log says why."
 
@@ -105,6 +110,8 @@ def error_response(error: HermitcrabError, path: str) -> JSONResponse:
     headers = {}
     if isinstance(error, Busy):
         headers["Retry-After"] = str(error.retry_after_s)
+    if isinstance(error, DeviceMemory):
+        headers["Retry-After"] = str(_MEMORY_RETRY_S)
     if isinstance(error, WrongKey):
         headers["WWW-Authenticate"] = "Bearer"
     dialect = dialect_of(path)
