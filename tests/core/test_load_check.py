@@ -1,7 +1,7 @@
 """What the check at load switches off stays off: widths of windows, rounds of several streams."""
 
 import pytest
-from lane_bench import SAMPLED, ask, solos, unsized
+from lane_bench import SAMPLED, ask, solo, solos, unsized
 
 from hermitcrab.core.fake import CallKind
 from hermitcrab.core.load_check import NOT_RUN, CheckState, LoadCheck
@@ -58,6 +58,16 @@ def test_without_sharing_a_round_has_one_stream_and_all_get_their_turn() -> None
     assert {slots[0] for slots in rounds[:6]} == {0, 1, 2}
     assert [bench.tokens(request.id) for request in requests] == solos(requests)
     assert bench.is_clean
+
+
+def test_short_replies_that_keep_coming_take_no_turn_from_a_long_one() -> None:
+    bench = unsized(128, 128, load_check=reduced(is_sharing_off=True), draft_depth=0)
+    bench.submit(ask("long", max_new_tokens=20))
+    bench.step_until_live("long")
+    for number in range(40):
+        bench.submit(ask(f"short {number}", max_new_tokens=2))
+        bench.step(2)
+    assert bench.tokens("long") == solo(ask("long", max_new_tokens=20))
 
 
 def test_the_status_shows_the_check() -> None:

@@ -8,7 +8,8 @@ the same request alone.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ from hermitcrab.core.api import Failed, Finished, FinishReason, Priority, Reques
 from hermitcrab.core.fake import Call, CallKind, FakeBackend
 from hermitcrab.core.kept import CacheRules
 from hermitcrab.core.lanes import LaneRules
+from hermitcrab.core.load_check import NOT_RUN
 from hermitcrab.core.slots import Pause, room
 from hermitcrab.core.stream import Stream
 from hermitcrab.core.thinking import Thinking
@@ -37,6 +39,7 @@ from hermitcrab.errors import DeviceFailed, LaneError, LaneMemory, ShuttingDown
 from hermitcrab.sampling.params import Penalties, Sampling
 
 LARGEST_ROWS = 96
+SIZES = (28, 28, 40, 56, LARGEST_ROWS)
 MOST_SESSIONS = 6
 
 # more steps than any schedule here needs, and less than forever
@@ -44,6 +47,7 @@ MOST_STEPS = 20_000
 
 # what a reply's own tokens ask of its next ones; a grammar has a state, so each request gets its own
 STYLES: tuple[Callable[[], dict[str, Any]], ...] = (
+    dict,
     dict,
     dict,
     lambda: {"eos_ids": frozenset({5})},
@@ -59,6 +63,42 @@ def script(prompt: tuple[int, ...]) -> tuple[int, ...]:
     """Every second prompt has a reply that repeats itself for a while, so that copies land."""
     period = tuple((3 * place + prompt[0]) % 16 for place in range(9))
     return period * 4 if sum(prompt) % 2 else ()
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A request without its name."""
+
+    family: int
+    shared_tokens: int
+    own_tokens: int
+    max_new_tokens: int | None
+    sampling: Sampling
+    style: Callable[[], dict[str, Any]]
+    priority: Priority
+
+    def request(self, name: str) -> Request:
+        shared = prompt_of(f"family {self.family}", self.shared_tokens)
+        return Request(
+            id=name,
+            prompt=(*shared, *prompt_of(name, self.own_tokens)),
+            sampling=self.sampling,
+            max_new_tokens=self.max_new_tokens,
+            priority=self.priority,
+            **self.style(),
+        )
+
+
+WISHES = st.builds(
+    Wish,
+    family=st.integers(0, 2),
+    shared_tokens=st.sampled_from([0, 8, 16, 40]),
+    own_tokens=st.integers(1, 12),
+    max_new_tokens=st.sampled_from([None, 80, 60, 40, 9, 1]),
+    sampling=st.builds(Sampling, temperature=st.sampled_from([0.0, 0.9]), seed=st.integers(0, 3)),
+    style=st.sampled_from(STYLES),
+    priority=st.sampled_from(Priority),
+)
 
 
 @dataclass(frozen=True)
@@ -95,10 +135,11 @@ class Schedules(RuleBasedStateMachine):
         self.worked_steps = 0
 
     @initialize(
-        others=st.lists(st.integers(16, LARGEST_ROWS), max_size=MOST_SESSIONS - 1),
-        is_sized=st.booleans(),
+        others=st.lists(st.sampled_from(SIZES), min_size=1, max_size=MOST_SESSIONS - 1),
+        is_sized=st.sampled_from([True, True, True, False]),
         grow_tokens=st.integers(1, 24),
-        row_limit=st.integers(4, 16),
+        row_limit=st.integers(2, 16),
+        is_sharing_off=st.booleans(),
         window_rows=st.sampled_from([4, 12]),
         depth=st.none() | st.integers(0, 3),
         period=st.integers(1, 4),
@@ -110,6 +151,7 @@ class Schedules(RuleBasedStateMachine):
             draft_s=st.sampled_from([0.0, 0.1, 2.0]),
             prompt_row_s=st.sampled_from([0.0, 0.2]),
         ),
+        wishes=st.lists(WISHES, min_size=2, max_size=6),
     )
     def open_house(
         self,
@@ -117,16 +159,19 @@ class Schedules(RuleBasedStateMachine):
         is_sized: bool,
         grow_tokens: int,
         row_limit: int,
+        is_sharing_off: bool,
         window_rows: int,
         depth: int | None,
         period: int,
         cache_bytes: int,
         prices: Prices,
+        wishes: list[Wish],
     ) -> None:
         self.window_rows = window_rows
         backend = FakeBackend(
             (LARGEST_ROWS, *(others if is_sized else [LARGEST_ROWS] * len(others))),
             row_limit=row_limit,
+            load_check=replace(NOT_RUN, is_sharing_off=is_sharing_off),
             window_rows=window_rows,
             backlog_rows=16,
             lands=lambda position, index: position % period == 0,
@@ -140,6 +185,7 @@ class Schedules(RuleBasedStateMachine):
         self.prices = prices
         self.bench = Bench(backend, rules)
         backend.on_call = self.meet
+        self.take(wishes)
 
     def meet(self, call: Call) -> None:
         """A call takes its time, and a session that sticks is not emptied."""
@@ -147,60 +193,32 @@ class Schedules(RuleBasedStateMachine):
         if call.kind is CallKind.RELEASE and self.stuck & set(call.slots):
             raise DeviceFailed("the session cannot be emptied")
 
-    @rule(
-        family=st.integers(0, 2),
-        shared_tokens=st.integers(0, 40),
-        own_tokens=st.integers(1, 20),
-        max_new_tokens=st.none() | st.integers(1, 80),
-        seed=st.integers(0, 3),
-        is_greedy=st.booleans(),
-        style=st.sampled_from(STYLES),
-        priority=st.sampled_from(Priority),
-    )
-    def submit(
-        self,
-        family: int,
-        shared_tokens: int,
-        own_tokens: int,
-        max_new_tokens: int | None,
-        seed: int,
-        is_greedy: bool,
-        style: Callable[[], dict[str, Any]],
-        priority: Priority,
-    ) -> None:
-        name = f"r{len(self.makers)}"
+    @rule(wishes=st.lists(WISHES, min_size=1, max_size=4))
+    def submit(self, wishes: list[Wish]) -> None:
+        self.take(wishes)
 
-        def make() -> Request:
-            return Request(
-                id=name,
-                prompt=(*prompt_of(f"family {family}", shared_tokens), *prompt_of(name, own_tokens)),
-                sampling=Sampling(temperature=0.0 if is_greedy else 0.9, seed=seed),
-                max_new_tokens=max_new_tokens,
-                priority=priority,
-                **style(),
-            )
-
-        self.makers[name] = make
-        self.bench.ears[name] = Leaving()
-        self.bench.loop.submit(make(), self.bench.ears[name])
+    def take(self, wishes: list[Wish]) -> None:
+        """Submit them in their order."""
+        for wish in wishes:
+            name = f"r{len(self.makers)}"
+            self.makers[name] = partial(wish.request, name)
+            self.bench.ears[name] = Leaving()
+            self.bench.loop.submit(self.makers[name](), self.bench.ears[name])
 
     @precondition(lambda self: self.makers)
-    @rule(which=st.integers(0, 1000))
-    def cancel(self, which: int) -> None:
-        name = f"r{which % len(self.makers)}"
-        self.gone.add(name)
-        self.bench.loop.cancel(name)
-
-    @precondition(lambda self: self.makers)
-    @rule(which=st.integers(0, 1000))
-    def leave(self, which: int) -> None:
+    @rule(which=st.integers(0, 1000), is_cancelled=st.booleans())
+    def go(self, which: int, is_cancelled: bool) -> None:
+        """A request is cancelled, or its client leaves and its next event finds nobody."""
         name = f"r{which % len(self.makers)}"
         self.gone.add(name)
         ear = self.bench.ears[name]
         assert isinstance(ear, Leaving)
-        ear.has_gone = True
+        if is_cancelled:
+            self.bench.loop.cancel(name)
+        else:
+            ear.has_gone = True
 
-    @rule(times=st.integers(1, 12))
+    @rule(times=st.integers(1, 30))
     def step(self, times: int) -> None:
         for _ in range(times):
             self.step_once()
@@ -218,14 +236,15 @@ class Schedules(RuleBasedStateMachine):
     @precondition(lambda self: self.has_faults)
     @rule(slot=st.integers(0, MOST_SESSIONS - 1))
     def stick(self, slot: int) -> None:
+        """From now on a session cannot be emptied, or it can again."""
         self.stuck ^= {slot}
 
     @precondition(lambda self: self.has_faults)
-    @rule(is_whole=st.booleans())
-    def end(self, is_whole: bool) -> None:
-        if is_whole:
+    @rule(way=st.sampled_from(["no", "no", "no", "drain", "all"]))
+    def end(self, way: str) -> None:
+        if way == "all":
             self.bench.loop.end_all(LaneError("the engine loop failed"))
-        else:
+        elif way == "drain":
             self.bench.loop.drain(ShuttingDown("ending", retry_after_s=5))
 
     def step_once(self) -> None:
@@ -361,11 +380,11 @@ def run_schedules(machine: Callable[[], Schedules], *, schedules: int, acts: int
 
 
 def test_any_schedule_gives_each_request_one_end_and_its_solo_tokens() -> None:
-    run_schedules(Schedules, schedules=60, acts=25)
+    run_schedules(Schedules, schedules=25, acts=25)
 
 
 def test_any_schedule_with_faults_gives_each_request_one_end_and_no_wrong_token() -> None:
-    run_schedules(FaultySchedules, schedules=60, acts=25)
+    run_schedules(FaultySchedules, schedules=40, acts=25)
 
 
 @pytest.mark.slow

@@ -66,6 +66,8 @@ class Rounds:
         stream.state = StreamState.LIVE
         stream.window.pending = first_token
         stream.stats.first_token_s = self._clock.now_s()
+        # its first token was a turn: new replies that keep coming must not pass those that run
+        self._turn(stream)
         self._commit(stream, (first_token,), logprobs)
         self._drafts.open(stream)
 
@@ -79,14 +81,17 @@ class Rounds:
         self._totals.rounds += 1
         for stream in chosen:
             stream.stats.rounds += 1
-            self._turns += 1
-            stream.stats.served_turn = self._turns
+            self._turn(stream)
         try:
             return self._backend.verify(windows)
         except LaneError as error:
             for stream in chosen:
                 stream.finish(error)
             return None
+
+    def _turn(self, stream: Stream) -> None:
+        self._turns += 1
+        stream.stats.served_turn = self._turns
 
     def _commit(self, stream: Stream, tokens: tuple[int, ...], logprobs: tuple[TokenLogprobs, ...]) -> int:
         """Make tokens part of the reply up to the one that ends it; returns how many."""
