@@ -2,6 +2,20 @@
 
 A release can end another stream (it lets a paused one try to move, and the move can fail), so `sweep`
 releases finished streams until none is left. Everything runs on the engine thread.
+
+Why nothing waits for ever. Each wait is for something that another stream's end brings, and some stream runs:
+
+* A live stream gets its turn: whoever is passed over is served before all that were (turns.py).
+* A prompt fills: every other pass is the oldest one's. One that waits for another's state to be kept waits
+  for a prompt that has begun or is older (kept.py), so the oldest that has begun waits for none.
+* A paused stream waits for a larger session, and the largest one's stream never pauses (slots.py).
+* A request waits for a session that holds its first part. Such a session is held by a stream that ends, or
+  claimed by a paused one; what passes the first in the queue is bounded, by number and by age (admission.py).
+
+So while streams are admitted, one of them runs, and each step adds a row or a token or an end. What remains
+is a backend without memory for a free session, or one that cannot empty any: steps without work are counted,
+and the youngest paused stream, or who waits in the queue, ends with an error (`MOST_STALLS`).
+tests/core/test_schedules.py asserts each of these sentences after every act of random schedules.
 """
 
 from collections.abc import Sequence
