@@ -52,10 +52,10 @@ def test_a_quick_run_passes_prints_a_table_and_writes_its_receipt(
 def test_a_server_whose_replies_differ_in_company_ends_with_status_1_and_says_where(
     model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    failures = iter([RuntimeError("no room for three")])
+    failures = iter([RuntimeError("no room for two")])
 
     def fail_once_in_company(call: Call) -> None:
-        if len(call.slots) > 2 and (error := next(failures, None)) is not None:
+        if len(call.slots) > 1 and (error := next(failures, None)) is not None:
             raise error
 
     text = load_chat_text(model, ScriptedClock())
@@ -67,7 +67,7 @@ def test_a_server_whose_replies_differ_in_company_ends_with_status_1_and_says_wh
     assert status == 1
     shown = capsys.readouterr().out
     assert "1 of " in shown
-    assert "no room for three" in shown
+    assert "no room for two" in shown
 
 
 @pytest.mark.parametrize(

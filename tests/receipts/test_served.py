@@ -1,7 +1,5 @@
 """Parity against a running server: the real application on the strict fake backend, over a socket."""
 
-from collections.abc import Callable
-
 import pytest
 from served import RANDOM, Served, listening, serving
 
@@ -96,15 +94,15 @@ def test_an_address_where_nobody_listens_is_one_sentence() -> None:
 
 
 def test_a_server_that_answers_by_its_load_is_seen(text: ChatText) -> None:
-    seen: list[int] = []
+    failures = iter([RuntimeError("too many")])
 
-    def fail_in_company(call: Call) -> None:
-        if len(call.slots) > 2 and not seen:
-            seen.append(len(call.slots))
-            raise RuntimeError("too many")
+    def fail_once_in_company(call: Call) -> None:
+        if len(call.slots) > 1 and (error := next(failures, None)) is not None:
+            raise error
 
-    hook: Callable[[Call], None] = fail_in_company
-    with serving(text, session_rows=(512,) * 8, on_call=hook) as served:
-        found = run(served)
-    assert found["3 at once, greedy"].verdict is Verdict.DIFFERENT
-    assert "too many" in found["3 at once, greedy"].differences[0].what
+    with serving(text, session_rows=(512,) * 8, on_call=fail_once_in_company) as served:
+        outcomes = run(served)
+    # which crowd meets it first is the machine's affair
+    (different,) = [outcome for outcome in outcomes.values() if outcome.is_failure]
+    assert different.verdict is Verdict.DIFFERENT
+    assert "too many" in different.differences[0].what

@@ -62,7 +62,7 @@ def parity(settings: ParitySettings) -> int:
     out = Console(highlight=False, width=None if console.is_terminal else _PAGE_COLUMNS)
     out.print(outcome_table(outcomes))
     for line in difference_lines(outcomes):
-        out.print(line, markup=False)
+        out.print(line, markup=False, soft_wrap=True)
     out.print(_verdict(receipt), markup=False)
     if settings.json_path is not None:
         write_receipt(receipt, Path(settings.json_path))
