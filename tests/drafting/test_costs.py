@@ -88,7 +88,7 @@ def test_no_drafts_cost_nothing() -> None:
 
 def test_before_the_head_has_run_its_cost_is_a_share_of_a_forward() -> None:
     costs = RoundCosts()
-    costs.observe_forward(1, 1, seconds=2.0)
+    costs.observe_forward(1, 1, widest=1, seconds=2.0)
     assert costs.draft_s(3, 1) == pytest.approx(0.6)
     costs.observe_draft(3, 1, seconds=0.25)
     assert costs.draft_s(3, 1) == 0.25
@@ -99,37 +99,37 @@ def test_forwards_and_drafting_are_measured_apart() -> None:
     assert costs.is_empty
     costs.observe_draft(2, 2, seconds=7.0)
     assert costs.is_empty
-    costs.observe_forward(2, 2, seconds=3.0)
+    costs.observe_forward(2, 2, widest=1, seconds=3.0)
     assert not costs.is_empty
-    assert (costs.forward_s(2, 2), costs.draft_s(2, 2)) == (3.0, 7.0)
+    assert (costs.forward_s(2, 2, widest=1), costs.draft_s(2, 2)) == (3.0, 7.0)
 
 
 def test_a_machine_that_slows_down_does_not_make_what_was_measured_before_look_cheap() -> None:
     costs = RoundCosts()
     for _ in range(9):
-        costs.observe_forward(1, 1, seconds=1.0)
-        costs.observe_forward(4, 1, seconds=2.0)
+        costs.observe_forward(1, 1, widest=1, seconds=1.0)
+        costs.observe_forward(4, 1, widest=1, seconds=2.0)
     for _ in range(50):
-        costs.observe_forward(4, 1, seconds=6.0)
-    assert costs.forward_s(4, 1) / costs.forward_s(1, 1) == pytest.approx(2.0, rel=0.1)
+        costs.observe_forward(4, 1, widest=1, seconds=6.0)
+    assert costs.forward_s(4, 1, widest=1) / costs.forward_s(1, 1, widest=1) == pytest.approx(2.0, rel=0.1)
 
 
 def test_a_single_busy_moment_changes_next_to_nothing() -> None:
     costs = RoundCosts()
     for _ in range(9):
-        costs.observe_forward(1, 1, seconds=1.0)
-    costs.observe_forward(1, 1, seconds=500.0)
+        costs.observe_forward(1, 1, widest=1, seconds=1.0)
+    costs.observe_forward(1, 1, widest=1, seconds=500.0)
     for _ in range(20):
-        costs.observe_forward(1, 1, seconds=1.0)
-        costs.observe_forward(4, 1, seconds=2.0)
-    assert costs.forward_s(4, 1) / costs.forward_s(1, 1) == pytest.approx(2.0, rel=0.1)
+        costs.observe_forward(1, 1, widest=1, seconds=1.0)
+        costs.observe_forward(4, 1, widest=1, seconds=2.0)
+    assert costs.forward_s(4, 1, widest=1) / costs.forward_s(1, 1, widest=1) == pytest.approx(2.0, rel=0.1)
 
 
 def test_a_version_tells_whether_anything_has_changed() -> None:
     costs = RoundCosts()
     versions = []
     for seconds in (1.0, 1.0, 3.0, 3.0):
-        costs.observe_forward(1, 1, seconds=seconds)
+        costs.observe_forward(1, 1, widest=1, seconds=seconds)
         versions.append(costs.version)
     assert versions[0] == versions[1] > 0
     costs.observe_draft(2, 1, seconds=1.0)
@@ -139,5 +139,29 @@ def test_a_version_tells_whether_anything_has_changed() -> None:
 def test_forwards_of_about_as_many_drafts_count_together() -> None:
     costs = RoundCosts()
     for rows in (30, 31, 32, 33, 34):
-        costs.observe_forward(rows, 8, seconds=1.0 + 0.1 * (rows - 1))
-    assert costs.forward_s(32, 8) == pytest.approx(4.1)
+        costs.observe_forward(rows, 8, widest=1, seconds=1.0 + 0.1 * (rows - 1))
+    assert costs.forward_s(32, 8, widest=1) == pytest.approx(4.1)
+
+
+def test_forwards_of_another_widest_window_are_measured_apart() -> None:
+    costs = RoundCosts()
+    costs.observe_forward(15, 8, widest=2, seconds=12.6)
+    costs.observe_forward(15, 8, widest=8, seconds=12.6)
+    for _ in range(9):
+        costs.observe_forward(15, 8, widest=2, seconds=12.6)
+        costs.observe_forward(15, 8, widest=8, seconds=18.7)
+    wide, narrow = (costs.forward_s(15, 8, widest=widest) for widest in (8, 2))
+    assert wide / narrow == pytest.approx(18.7 / 12.6, rel=0.1)
+
+
+def test_a_width_that_was_not_measured_is_thought_a_little_dearer_than_the_nearest_narrower_one() -> None:
+    costs = RoundCosts()
+    costs.observe_forward(8, 8, widest=1, seconds=1.0)
+    assert costs.forward_s(8, 8, widest=1) < costs.forward_s(8, 8, widest=4) < 1.2
+
+
+def test_widths_measured_with_as_many_streams_count_before_others() -> None:
+    costs = RoundCosts()
+    costs.observe_forward(8, 8, widest=1, seconds=1.0)
+    costs.observe_forward(4, 1, widest=4, seconds=500.0)
+    assert costs.forward_s(8, 8, widest=4) < 2.0

@@ -15,7 +15,8 @@ def costs(*, row_s: float, fixed_s: float = 1.0, draft_s: float = 0.0) -> RoundC
     made = RoundCosts()
     for streams in range(1, 9):
         for rows in (streams + drafts for drafts in DRAFT_STEPS):
-            made.observe_forward(rows, streams, seconds=fixed_s + row_s * rows)
+            for widest in (1, 2, 4, 8):
+                made.observe_forward(rows, streams, widest=widest, seconds=fixed_s + row_s * rows)
         for depth in range(1, 8):
             made.observe_draft(depth, streams, seconds=max(1e-9, draft_s * depth))
     return made
@@ -55,8 +56,8 @@ def test_the_same_drafts_pay_alone_and_not_in_a_crowd() -> None:
 def test_a_gain_within_the_noise_is_no_gain() -> None:
     # one draft that always lands in rounds of 1 and 1.96 s: 2 % more
     near = RoundCosts()
-    near.observe_forward(1, 1, seconds=1.0)
-    near.observe_forward(2, 1, seconds=1.96)
+    near.observe_forward(1, 1, widest=1, seconds=1.0)
+    near.observe_forward(2, 1, widest=2, seconds=1.96)
     assert choose_depths([option(1.0, 1, is_head=False)], near, spare_rows=1).depths == (0,)
 
 
@@ -80,7 +81,7 @@ COSTS = st.builds(costs, row_s=st.floats(0.01, 1.0), fixed_s=st.floats(0.1, 2.0)
 def pace(options: list[Option], depths: tuple[int, ...], made: RoundCosts) -> float:
     heads = [depth for one, depth in zip(options, depths, strict=True) if one.is_head and depth]
     tokens = len(options) + sum(sum(one.gains[:depth]) for one, depth in zip(options, depths, strict=True))
-    seconds = made.forward_s(len(options) + sum(depths), len(options))
+    seconds = made.forward_s(len(options) + sum(depths), len(options), widest=1 + max(depths))
     return tokens / (seconds + made.draft_s(max(heads, default=0), len(heads)))
 
 

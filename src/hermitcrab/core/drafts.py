@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from hermitcrab.clock import Clock
-from hermitcrab.core.backend import Backend, DraftRequest, Facts
+from hermitcrab.core.backend import Backend, DraftRequest, Facts, Window
 from hermitcrab.core.slots import SlotTable
 from hermitcrab.core.stream import Stream
 from hermitcrab.core.windows import draft_room, exact_drafts, share_rows
@@ -127,9 +127,10 @@ class Drafts:
             case Source.NONE | Source.FORCED:
                 pass
 
-    def note_round(self, *, rows: int, streams: int, seconds: float) -> None:
+    def note_round(self, windows: Sequence[Window], *, seconds: float) -> None:
         """A round's forward and keeps took so long."""
-        self._costs.observe_forward(rows, streams, seconds=seconds)
+        rows = [len(window.tokens) for window in windows]
+        self._costs.observe_forward(sum(rows), len(rows), widest=max(rows), seconds=seconds)
 
     def _offer(self, stream: Stream) -> _Offer:
         guesses = stream.guesses

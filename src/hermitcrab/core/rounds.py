@@ -55,11 +55,7 @@ class Rounds:
                 new_tokens=result.drawn[:taken],
                 is_alone=len(live) == 1,
             )
-        self._drafts.note_round(
-            rows=sum(len(window.tokens) for window in windows),
-            streams=len(windows),
-            seconds=self._clock.now_s() - started_s,
-        )
+        self._drafts.note_round(windows, seconds=self._clock.now_s() - started_s)
 
     def begin(self, stream: Stream, first_token: int, logprobs: tuple[TokenLogprobs, ...] = ()) -> None:
         """Take in a filled stream's first token; the stream is live from here, unless this token ends it."""

@@ -34,7 +34,7 @@ def choose_depths(options: Sequence[Option], costs: RoundCosts, *, spare_rows: i
 
     Drafts are added in order of what they promise, over all streams, and the best of these rounds is taken:
 
-        tokens a second = (streams + sum of gains) / (forward(rows, streams) + draft(deepest, drafted))
+        tokens a second = (streams + sum of gains) / (forward(rows, streams, widest) + draft(depth, heads))
     """
     streams = len(options)
     ranked = sorted(
@@ -42,15 +42,17 @@ def choose_depths(options: Sequence[Option], costs: RoundCosts, *, spare_rows: i
         for index, option in enumerate(options)
         for place, gain in enumerate(option.gains, start=1)
     )[:spare_rows]
-    tokens, deepest, drafted = float(streams), 0, 0
-    none = tokens / costs.forward_s(streams, streams)
+    tokens, widest, depth, heads = float(streams), 1, 0, 0
+    none = tokens / costs.forward_s(streams, streams, widest=1)
     best, taken = none * _LEAST_RATIO, 0
     for count, (loss, place, _, is_head) in enumerate(ranked, start=1):
         tokens -= loss
         if is_head:
-            deepest = max(deepest, place)
-            drafted += place == 1
-        pace = tokens / (costs.forward_s(streams + count, streams) + costs.draft_s(deepest, drafted))
+            depth = max(depth, place)
+            heads += place == 1
+        widest = max(widest, 1 + place)
+        forward_s = costs.forward_s(streams + count, streams, widest=widest)
+        pace = tokens / (forward_s + costs.draft_s(depth, heads))
         if pace > best:
             best, taken = pace, count
     depths = [0] * streams
