@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lane_bench import Bench, Book, Ear, ask
+from lane_bench import Bench, Book, Ear, ask, prompt_of
 
 from hermitcrab.clock import ScriptedClock
 from hermitcrab.core.api import Event, Failed, Finished
 from hermitcrab.core.fake import CallKind, FakeBackend, Fault
 from hermitcrab.core.host import LaneHost
+from hermitcrab.core.kept import CacheRules
 from hermitcrab.core.lanes import LaneRules
 from hermitcrab.core.recorder import Recorder, open_trail
 from hermitcrab.core.recording import RecordedLoop
@@ -110,7 +111,9 @@ def random_life(seed: int, file: Lines, *, steps: int = 120) -> Trailed:
         lands=lambda position, index: position % 3 != 0,
     )
     rules = LaneRules(
-        grow_tokens=draw.randint(1, 20) if is_sized else None, draft_depth=draw.choice([None, 0, 2])
+        grow_tokens=draw.randint(1, 20) if is_sized else None,
+        draft_depth=draw.choice([None, 0, 2]),
+        cache=CacheRules(draw.choice([0, 2_000, 100_000]), frozenset({5}), gap_rows=8),
     )
     bench = Trailed(backend, rules, file)
     backend.on_call = lambda call: bench.clock.advance(draw.choice([0.0, 0.0001, 0.0123456789]))
@@ -143,7 +146,6 @@ def random_life(seed: int, file: Lines, *, steps: int = 120) -> Trailed:
 def submit_random(bench: Trailed, name: str, draw: random.Random) -> None:
     request = ask(
         name,
-        prompt_tokens=draw.randint(1, 40),
         max_new_tokens=draw.choice([None, draw.randint(1, 50)]),
         sampling=Sampling(temperature=draw.choice([0.0, 0.9]), seed=draw.randint(0, 9)),
         eos_ids=frozenset(draw.sample(range(VOCAB_TOKENS), draw.randint(0, 2))),
@@ -151,6 +153,7 @@ def submit_random(bench: Trailed, name: str, draw: random.Random) -> None:
     )
     request = replace(
         request,
+        prompt=prompt_of(f"kin {draw.randrange(3)}", draw.randint(1, 40)),
         grammar=EvenThenOdd() if draw.random() < 0.2 else None,
         penalties=Penalties(presence=draw.choice([0.0, 1.0]), bias=((3, 1.5),)),
         top_logprobs=draw.choice([None, None, 1]),
