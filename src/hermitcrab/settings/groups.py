@@ -46,7 +46,10 @@ class ModelSettings:
     )
     threads: int | None = setting(
         Declaration(
-            "threads", WholeNumber(1, 1024), "CPU threads for the model.", default_text="torch's choice"
+            "threads",
+            WholeNumber(1, 1024),
+            "CPU threads for the model.",
+            default_text="one for a small model, else torch's choice",
         )
     )
     draft_depth: int | None = setting(
