@@ -27,10 +27,18 @@ from hermitcrab.server.text.chat import ChatText
 
 @contextlib.contextmanager
 def asked(port: int, content: str = "hi", *, trailing: bytes = b"", **fields: Any) -> Iterator[socket.socket]:
-    """A raw client that has sent its request."""
+    """A raw client that has sent its chat request."""
     fields = {"ignore_eos": content == ENDLESS, **fields}
-    body = json.dumps({"messages": [{"role": "user", "content": content}], **fields}).encode()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    body = {"messages": [{"role": "user", "content": content}], **fields}
+    with sent(port, "/v1/chat/completions", body, trailing=trailing) as client:
+        yield client
+
+
+@contextlib.contextmanager
+def sent(port: int, path: str, fields: dict[str, Any], *, trailing: bytes = b"") -> Iterator[socket.socket]:
+    """A raw client that has sent a request."""
+    body = json.dumps(fields).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
     with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
         client.sendall(head.encode() + body + trailing)
         yield client
@@ -125,16 +133,42 @@ def test_a_client_that_leaves_a_paused_reply_frees_its_session(
     served.wait_until(is_idle)
 
 
+@pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("leave", LEAVING)
 def test_a_client_that_leaves_while_its_prompt_is_read_frees_its_session(
-    text: ChatText, leave: Callable[[socket.socket], None]
+    text: ChatText, leave: Callable[[socket.socket], None], stream: bool
 ) -> None:
     gate = Gate(CallKind.PREFILL)
-    with serving(text, on_call=gate) as served, listening(served.app) as port, asked(port) as client:
+    with (
+        serving(text, on_call=gate) as served,
+        listening(served.app) as port,
+        asked(port, stream=stream) as client,
+    ):
         assert gate.is_reached.wait(5)
         leave(client)
         assert served.lanes.has_cancelled.wait(1.0)
         gate.open()
+        served.wait_until(is_idle, within_s=1.0)
+
+
+OTHER_DIALECTS: dict[str, dict[str, Any]] = {
+    "/v1/completions": {"prompt": f"user\n{ENDLESS}assistant\n"},
+    "/v1/responses": {"input": ENDLESS},
+    "/v1/messages": {"messages": [{"role": "user", "content": ENDLESS}], "max_tokens": 50_000},
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("leave", LEAVING)
+@pytest.mark.parametrize("path", OTHER_DIALECTS)
+def test_a_client_of_any_dialect_frees_its_session_when_it_leaves(
+    live: tuple[Served, int], path: str, leave: Callable[[socket.socket], None], stream: bool
+) -> None:
+    served, port = live
+    fields = {**OTHER_DIALECTS[path], "stream": stream, "ignore_eos": True}
+    with sent(port, path, fields) as client:
+        served.wait_until(has(StreamState.LIVE))
+        leave(client)
         served.wait_until(is_idle, within_s=1.0)
 
 
