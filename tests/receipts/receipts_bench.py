@@ -94,6 +94,24 @@ class Remembering(Relay):
         return verified if self._rounds_left > 0 else [_others(result) for result in verified]
 
 
+class ChangedRest(Relay):
+    """Reads another first token behind every restored state."""
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        self._begun: set[SlotId] = set()
+
+    def prefill(self, slot: SlotId, position: int, tokens: Sequence[int]) -> None:
+        if position and slot not in self._begun:
+            tokens = [(tokens[0] + 1) % VOCAB_TOKENS, *tokens[1:]]
+        self._begun.add(slot)
+        super().prefill(slot, position, tokens)
+
+    def release(self, slot: SlotId) -> None:
+        super().release(slot)
+        self._begun.discard(slot)
+
+
 class LostTail(Relay):
     """Forgets the newest token of a session that is moved: the copy's last row is another's."""
 

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import pytest
-from receipts_bench import WINDOW_ROWS, Bench, ChangedDraws, LostTail, Remembering, bench
+from receipts_bench import WINDOW_ROWS, Bench, ChangedDraws, ChangedRest, LostTail, Remembering, bench
 
 from hermitcrab.core.backend import Backend
 from hermitcrab.core.load_check import NOT_RUN, CheckState, LoadCheck
 from hermitcrab.receipts.growth import growth
 from hermitcrab.receipts.parity import load_check, unavailable
-from hermitcrab.receipts.prompts import prompt_cuts
+from hermitcrab.receipts.prompts import prompt_cuts, resumed_prompts
 from hermitcrab.receipts.record import Outcome, Verdict
 from hermitcrab.receipts.sharing import concurrency, drafting, windows
 from hermitcrab.receipts.traffic import Weather, after_traffic, traffic
@@ -25,6 +25,7 @@ CHECKS: dict[str, Check] = {
     "windows": lambda made: windows(made.stand, made.cases, made.sessions),
     "growth": lambda made: growth(made.stand, made.cases, made.sessions),
     "prompts": lambda made: prompt_cuts(made.stand, made.cases, made.sessions),
+    "cache": lambda made: resumed_prompts(made.stand, made.cases),
     "traffic": lambda made: traffic(made.stand, made.cases, made.sessions, WEATHER),
     "fresh": lambda made: after_traffic(made.stand, made.cases),
 }
@@ -65,6 +66,15 @@ def test_the_windows_check_sees_a_fault_in_any_one_width(width: int) -> None:
 def test_a_move_that_loses_something_is_seen() -> None:
     outcomes = list(CHECKS["growth"](bench(LostTail)))
     assert [outcome.verdict for outcome in outcomes[:3]] == [Verdict.DIFFERENT] * 3
+
+
+def test_a_restored_state_that_is_not_the_kept_one_is_seen() -> None:
+    assert verdicts("cache", bench(ChangedRest)) == {Verdict.DIFFERENT}
+
+
+def test_a_cache_from_which_nothing_resumes_is_not_a_passed_check() -> None:
+    (outcome,) = CHECKS["cache"](bench(prompt_grid_rows=256))
+    assert outcome.verdict is Verdict.NOT_SHOWN
 
 
 def test_a_backend_that_remembers_whom_it_served_is_seen() -> None:

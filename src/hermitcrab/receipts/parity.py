@@ -11,7 +11,7 @@ from hermitcrab.engine.marks import MarkTap
 from hermitcrab.kernels.measures import Measures
 from hermitcrab.receipts.cases import Cases, Scale, Sessions, make_cases
 from hermitcrab.receipts.growth import growth
-from hermitcrab.receipts.prompts import prompt_cuts
+from hermitcrab.receipts.prompts import prompt_cuts, resumed_prompts
 from hermitcrab.receipts.record import Outcome, Verdict, not_available
 from hermitcrab.receipts.sharing import concurrency, drafting, windows
 from hermitcrab.receipts.stand import Stand, Watched
@@ -43,6 +43,7 @@ TOPICS: dict[str, Topic] = {
     "windows": lambda bench, weather: windows(bench.stand, bench.cases, bench.sessions),
     "growth": lambda bench, weather: growth(bench.stand, bench.cases, bench.sessions),
     "prompts": lambda bench, weather: prompt_cuts(bench.stand, bench.cases, bench.sessions),
+    "cache": lambda bench, weather: resumed_prompts(bench.stand, bench.cases),
     "traffic": lambda bench, weather: traffic(bench.stand, bench.cases, bench.sessions, weather),
     "fresh": lambda bench, weather: after_traffic(bench.stand, bench.cases),
 }

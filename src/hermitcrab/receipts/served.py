@@ -148,6 +148,7 @@ def run_served(
         ("pauses at every step", ""),
         ("at the edge of its session, one draft landing", "6"),
         ("prompts in other passes", ""),
+        ("prompts from kept states", ""),
         ("after other traffic = on a fresh engine", ""),
     ):
         yield not_available(name, inside, receipt=receipt)

@@ -1,12 +1,13 @@
 """Where checks in this process run: the lanes as a server has them, a fresh host loop a check."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from hermitcrab.clock import Clock
 from hermitcrab.core.api import Event, Failed, Finished, FinishReason, Request, Status, Tokens
 from hermitcrab.core.backend import Backend, SlotId
+from hermitcrab.core.kept import CacheRules
 from hermitcrab.core.lanes import LaneRules
 from hermitcrab.core.loop import HostLoop
 from hermitcrab.core.marks import LogitsMark
@@ -30,7 +31,7 @@ class Conditions:
 
     `slots` are the sessions there are; None: all. `draft_depth` and `grow_tokens` as in `LaneRules`. Every
     window has the head's drafts, whatever they cost, but where `drafts_by_cost`. `wrap` puts a relay before
-    the backend.
+    the backend. Prompt states are kept by `cache`, where `slots` is None.
     """
 
     slots: Sequence[SlotId] | None = None
@@ -38,6 +39,7 @@ class Conditions:
     grow_tokens: int | None = None
     drafts_by_cost: bool = False
     wrap: Wrap | None = None
+    cache: CacheRules = field(default_factory=CacheRules)
 
 
 class _Ear:
@@ -67,6 +69,7 @@ class Run:
             grow_tokens=conditions.grow_tokens,
             draft_depth=conditions.draft_depth,
             drafts_always=not conditions.drafts_by_cost,
+            cache=conditions.cache,
         )
         wrapped = recorder if conditions.wrap is None else conditions.wrap(recorder)
         # the log is for servers: a check brings about waits and moves by the hundred
@@ -110,6 +113,10 @@ class Run:
 
     def status(self) -> Status:
         return self._loop.take_snapshot()
+
+    def close(self) -> None:
+        """Let go of what the loop has kept in the backend."""
+        self._loop.engine.reset()
 
     def _reply(self, id: str) -> Reply:
         case, ear = self._asked[id]

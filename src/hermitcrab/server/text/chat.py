@@ -47,7 +47,7 @@ class Habits:
 class ChatText:
     """One model's text side. `template` is None for a model that has no chat template.
 
-    `grammars` is None for a model whose texts have no end. `eos_ids` end a reply, `start_ids` begin a message.
+    `grammars` is None for a model whose texts have no end. `eos_ids` end a reply, `start_ids` begin messages.
     `thinking` and `plain` are the sampling habits with and without a thinking block.
     """
 
