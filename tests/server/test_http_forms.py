@@ -134,6 +134,27 @@ def test_a_completion_may_have_a_form(served: Served) -> None:
     assert fits(body["choices"][0]["text"])
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_response_may_have_a_form(served: Served, stream: bool) -> None:
+    form = {"type": "json_schema", "name": "answer", "schema": ANSWER}
+    asked = {"input": RANDOM, "reasoning": {"effort": "none"}, "text": {"format": form}, "stream": stream}
+    told = served.ask(asked, path="/v1/responses").text
+    if stream:
+        told = [line[6:] for line in told.split("\n") if line.startswith("data: {")][-1]
+    body = json.loads(told).get("response") or json.loads(told)
+    assert body["text"] == {"format": form}
+    assert fits(body["output"][0]["content"][0]["text"])
+
+
+def test_a_message_may_have_a_form(served: Served) -> None:
+    asked = {
+        "messages": [{"role": "user", "content": RANDOM}],
+        "max_tokens": 500,
+        "output_config": {"format": {"type": "json_schema", "schema": ANSWER}},
+    }
+    assert fits(served.ask(asked, path="/v1/messages").json()["content"][0]["text"])
+
+
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"response_format": {"type": "yaml"}}, "response_format"),
     ({"response_format": {"type": "json_schema"}}, "response_format"),

@@ -9,6 +9,7 @@ import openai
 import pytest
 from openai import OpenAI
 from openai.types.responses import FunctionToolParam, Response, ResponseFunctionToolCall
+from pydantic import BaseModel
 from served import ENDLESS, MODEL, Served, SlowRounds, is_idle, listening, serving
 
 from hermitcrab.core.fake import CallKind
@@ -40,6 +41,7 @@ def served(text: ChatText) -> Iterator[tuple[Served, int]]:
         made.replies["think"] = "\nlet me see\n</think>\n\nDone."
         made.replies["weather?"] = f"Looking.\n\n{CALL.format('Paris')}\n{CALL.format('Rome')}"
         made.replies["It is sunny."] = "Sunny!"
+        made.replies["the verdict?"] = '{"is_sunny": true, "degrees": 21}'
         made.replies["and then?"] = "That was all."
         yield made, port
 
@@ -144,6 +146,18 @@ def test_an_unknown_response_raises_not_found(client: OpenAI) -> None:
         client.responses.create(input="hi", previous_response_id="resp_nothing", **PLAIN)
     assert raised.value.code == "previous_response_not_found"
     assert raised.value.param == "previous_response_id"
+
+
+class Verdict(BaseModel):
+    """What the client asks the response to be."""
+
+    is_sunny: bool
+    degrees: int
+
+
+def test_a_response_parsed_into_a_model(client: OpenAI) -> None:
+    response = client.responses.parse(input="the verdict?", text_format=Verdict, **PLAIN)
+    assert response.output_parsed == Verdict(is_sunny=True, degrees=21)
 
 
 def test_a_stored_response_can_be_read_again_until_it_is_deleted(client: OpenAI) -> None:

@@ -7,10 +7,12 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from hermitcrab.errors import RequestError
+from hermitcrab.server.text.grammar import Form
 from hermitcrab.server.tools.call_grammar import Calling
 from hermitcrab.server.wire.body import AlsoTakes, RequestModel
 from hermitcrab.server.wire.calling import Choice, wanted_calling
 from hermitcrab.server.wire.fields import NOT_YET, GeneratingRequest, Wishes, check_count, check_names, within
+from hermitcrab.server.wire.forms import AnswerFormat
 from hermitcrab.server.wire.openai import (
     CalledFunction,
     EarlierCall,
@@ -79,10 +81,10 @@ class Thinking(RequestModel):
 
 
 class OutputConfig(RequestModel):
-    """How hard to think; a format for the answer is not supported."""
+    """How hard to think, and the answer's format."""
 
     effort: str | None = None
-    format: Any = None
+    format: AnswerFormat | None = None
 
 
 class CountRequest(GeneratingRequest):
@@ -109,11 +111,6 @@ class CountRequest(GeneratingRequest):
     def check(self) -> None:
         """Raises RequestError for what this server does not do yet, and for fields that contradict others."""
         super().check()
-        if self.output_config is not None and self.output_config.format is not None:
-            raise RequestError(
-                "output_config.format is not supported by this server yet; leave it out.",
-                param="output_config.format",
-            )
         for at, tool in enumerate(self.tools or ()):
             if tool.type not in (None, "custom"):
                 raise RequestError(
@@ -122,6 +119,12 @@ class CountRequest(GeneratingRequest):
                     param=f"tools.{at}.type",
                 )
         check_names([tool.name for tool in self.tools or ()])
+
+    @property
+    def form(self) -> Form | None:
+        """What the answer must be. Raises RequestError for what no answer can be."""
+        asked = None if self.output_config is None else self.output_config.format
+        return None if asked is None else asked.form("output_config.format")
 
     @property
     def is_thinking(self) -> bool:

@@ -40,6 +40,25 @@ class ResponseFormat(RequestModel):
         return json_form(self.json_schema.schema_, "response_format")
 
 
+class AnswerFormat(RequestModel):
+    """The same as Responses and Messages have it, the schema beside its type; `strict` is the case anyway."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    name: str | None = None
+    strict: bool | None = None
+    schema_: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
+
+    def form(self, field: str) -> Form | None:
+        """The form; None for text. Raises RequestError, naming `field`, for a schema that is missing."""
+        if self.type == "text":
+            return None
+        if self.type == "json_object":
+            return json_form({"type": "object"}, field)
+        if self.schema_ is None:
+            raise RequestError(f"{field}.schema is missing: json_schema needs it.", param=field)
+        return json_form(self.schema_, field)
+
+
 class StructuredOutputs(RequestModel):
     """One of: a JSON schema, a regular expression, a list of texts."""
 

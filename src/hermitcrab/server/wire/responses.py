@@ -7,10 +7,12 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag, TypeAdapter
 
 from hermitcrab.errors import RequestError
+from hermitcrab.server.text.grammar import Form
 from hermitcrab.server.tools.call_grammar import Calling
 from hermitcrab.server.wire.body import AlsoTakes, RequestModel
 from hermitcrab.server.wire.calling import ToolChoice, wanted_calling
 from hermitcrab.server.wire.fields import NOT_YET, GeneratingRequest, check_count, check_names, within
+from hermitcrab.server.wire.forms import AnswerFormat
 from hermitcrab.server.wire.openai import (
     CalledFunction,
     EarlierCall,
@@ -109,7 +111,7 @@ class ReasoningConfig(RequestModel):
 class TextConfig(RequestModel):
     """The answer's format."""
 
-    format: Any = None
+    format: AnswerFormat | None = None
 
 
 class ResponsesRequest(GeneratingRequest):
@@ -152,11 +154,6 @@ class ResponsesRequest(GeneratingRequest):
         """Raises RequestError for what this server does not do yet, and for fields that contradict others."""
         super().check()
         check_count("max_output_tokens", self.max_output_tokens)
-        if self.text is not None and self.text.format not in (None, {"type": "text"}):
-            raise RequestError(
-                "text.format other than text is not supported by this server yet; leave it out.",
-                param="text.format",
-            )
         for wish in self.include or ():
             if wish not in _INCLUDED:
                 raise RequestError(f"include {wish!r} is not supported by this server yet.", param="include")
@@ -199,6 +196,12 @@ class ResponsesRequest(GeneratingRequest):
         """How the tools must or may be called. Raises RequestError for what those offered cannot do."""
         names = [tool.name for tool in self.tools or ()]
         return wanted_calling(self.tool_choice, names, is_parallel=self.parallel_tool_calls)
+
+    @property
+    def form(self) -> Form | None:
+        """What the answer must be. Raises RequestError for what no answer can be."""
+        asked = None if self.text is None else self.text.format
+        return None if asked is None else asked.form("text.format")
 
     def conversation_after(self, earlier: Sequence[Item]) -> list[Message]:
         """The messages in the form that all dialects share, after the items of the response gone on from."""

@@ -125,7 +125,7 @@ def response_head(heading: Heading, asked: ResponsesRequest, sampling: Sampling)
         "service_tier": "default",
         "store": asked.is_kept,
         "temperature": sampling.temperature,
-        "text": {"format": {"type": "text"}},
+        "text": {"format": _format(asked)},
         "tool_choice": "auto" if asked.tool_choice is None else asked.tool_choice.shown,
         "tools": [tool.model_dump() for tool in asked.tools or ()],
         "top_logprobs": 0,
@@ -185,6 +185,11 @@ def _response(
 ) -> dict[str, Any]:
     rest = {"completed_at": None, "error": None, "incomplete_details": None, "usage": None}
     return {**head, "status": status, "output": list(output), **rest, **more}
+
+
+def _format(asked: ResponsesRequest) -> dict[str, Any]:
+    given = None if asked.text is None else asked.text.format
+    return {"type": "text"} if given is None else given.model_dump(by_alias=True, exclude_none=True)
 
 
 def _logprobs(part: Mapping[str, Any]) -> dict[str, Any]:
