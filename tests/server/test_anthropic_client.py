@@ -7,6 +7,7 @@ import httpx2
 import pytest
 from anthropic import Anthropic
 from anthropic.types import MessageParam, ToolParam
+from pydantic import BaseModel
 from served import ENDLESS, MODEL, Gate, Served, SlowRounds, is_idle, listening, serving
 
 from hermitcrab.core.fake import CallKind
@@ -36,6 +37,7 @@ def served(text: ChatText) -> Iterator[tuple[Served, int]]:
     with serving(text, on_call=SlowRounds()) as made, listening(made.app) as port:
         made.replies["think"] = "\nlet me see\n</think>\n\nDone."
         made.replies["weather?"] = f"Looking.\n\n{CALL.format('Paris')}\n{CALL.format('Rome')}"
+        made.replies["the verdict?"] = '{"is_sunny": true, "degrees": 21}'
         made.replies["It is sunny."] = "Sunny!"
         yield made, port
 
@@ -123,6 +125,23 @@ def test_a_tool_loop_goes_round(client: Anthropic) -> None:
     reply = client.messages.create(model=MODEL, messages=messages, max_tokens=500, tools=[TOOL])
     assert [block.text for block in reply.content if block.type == "text"] == ["Sunny!"]
     assert reply.stop_reason == "end_turn"
+
+
+class Verdict(BaseModel):
+    """What the client asks the message to be."""
+
+    is_sunny: bool
+    degrees: int
+
+
+def test_a_message_parsed_into_a_model(client: Anthropic) -> None:
+    message = client.messages.parse(
+        model=MODEL,
+        max_tokens=100,
+        messages=[{"role": "user", "content": "the verdict?"}],
+        output_format=Verdict,
+    )
+    assert message.parsed_output == Verdict(is_sunny=True, degrees=21)
 
 
 def test_a_stop_sequence_is_named(client: Anthropic) -> None:
