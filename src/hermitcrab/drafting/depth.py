@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from hermitcrab.drafting.costs import RoundCosts
 
-# drafts must promise so much more than none: costs are known to a few percent only, and a shared round must
-# never be slower for its drafts
-_LEAST_RATIO = 1.03
+# drafts must promise so much more than none, as costs are known to a few percent only. Shared rounds come in
+# many shapes, each measured rarely, and the one that looks best is likely to owe it to a lucky measurement
+_LEAST_RATIO_ALONE = 1.03
+_LEAST_RATIO_SHARED = 1.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ def choose_depths(options: Sequence[Option], costs: RoundCosts, *, spare_rows: i
     )[:spare_rows]
     tokens, widest, depth, heads = float(streams), 1, 0, 0
     none = tokens / costs.forward_s(streams, streams, widest=1)
-    best, taken = none * _LEAST_RATIO, 0
+    best, taken = none * (_LEAST_RATIO_ALONE if streams == 1 else _LEAST_RATIO_SHARED), 0
     for count, (loss, place, _, is_head) in enumerate(ranked, start=1):
         tokens -= loss
         if is_head:
