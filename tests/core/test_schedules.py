@@ -354,7 +354,8 @@ class Schedules(RuleBasedStateMachine):
             case Finished(reason=FinishReason.CANCELLED):
                 assert name in self.gone
             case Finished():
-                assert ear.tokens == alone
+                # who has gone may have missed the last tokens of a reply that came to its end all the same
+                assert ear.tokens == alone or name in self.gone
             case Failed():
                 assert self.has_faults
 

@@ -199,7 +199,8 @@ class Status:
     context, the rest is the draft head's. `load_check` is what the check at load found. `ended_by_length` is
     the part of `requests_finished` that came to its length limit. `recent_moves` has the last moves, oldest
     first: who asks a few times a second sees each by its number. `prompt_tokens` were run: those that came
-    from the cache are not among them.
+    from the cache are not among them. `handed_to_lone` is how often a stream that was all there was went into
+    the lone driver, `handed_to_shared` how often one came back from it and went on in shared rounds.
     """
 
     sessions: tuple[SessionStatus, ...]
@@ -224,6 +225,8 @@ class Status:
     copied: int = 0
     copies_accepted: int = 0
     cache: CacheStatus = NO_CACHE
+    handed_to_lone: int = 0
+    handed_to_shared: int = 0
 
 
 class Lanes(Protocol):

@@ -32,10 +32,14 @@ class DecodeShare:
     def is_round_due(self, *, has_live: bool, has_filling: bool) -> bool:
         """True if a round comes next; at least one of both kinds of work is there."""
         if not (has_live and has_filling):
-            self._round_s = self._pass_s = 0.0
-            self._is_pass_last = False
+            self.reset()
             return has_live
         return self._is_pass_last or self._round_s < self._share * (self._round_s + self._pass_s)
+
+    def reset(self) -> None:
+        """One kind of work is all there is: time is counted from when the other comes."""
+        self._round_s = self._pass_s = 0.0
+        self._is_pass_last = False
 
     def count_round(self, seconds: float) -> None:
         """A round took so long."""

@@ -15,7 +15,8 @@ Why nothing waits for ever. Each wait is for something that another stream's end
 So while streams are admitted, one of them runs, and each step adds a row or a token or an end. What remains
 is a backend without memory for a free session, or one that cannot empty any: steps without work are counted,
 and the youngest paused stream, or who waits in the queue, ends with an error (`MOST_STALLS`).
-tests/core/test_schedules.py asserts each of these sentences after every act of random schedules.
+After every act of random schedules tests/core/test_schedules.py asserts that each step brings somebody
+forward, that turns come round, and that waits point upward.
 """
 
 from collections.abc import Sequence
@@ -30,6 +31,7 @@ from hermitcrab.core.drafts import Drafts, draft_limits
 from hermitcrab.core.fill import DecodeShare, Prompts
 from hermitcrab.core.guard import GuardedBackend
 from hermitcrab.core.kept import CacheRules, PromptCache
+from hermitcrab.core.lone import LoneDriver
 from hermitcrab.core.rounds import Rounds
 from hermitcrab.core.slots import Full, Move, Pause, Session, SlotTable, Standing, Stay, is_wanted, room
 from hermitcrab.core.status import Totals
@@ -105,6 +107,7 @@ class LaneEngine:
         drafts = Drafts(self._backend, self.table, clock, facts=facts, limits=limits)
         self._rounds = Rounds(self._backend, drafts, clock, self.totals, facts=facts)
         self._cache = self._open_cache(facts, rules.cache)
+        self._lone = LoneDriver(self.table, self.sizing, self.totals)
         self._prompts = Prompts(self._backend, facts, self._rounds, self.totals, cache=self._cache)
 
     @property
@@ -142,6 +145,7 @@ class LaneEngine:
 
         A session that is free at last counts as work: somebody may wait for it.
         """
+        self._lone.hand_back()
         has_emptied = self._empty_unclean()
         self._make_room()
         self.sweep()
@@ -159,6 +163,24 @@ class LaneEngine:
             self._prompts.run_pass(filling)
             self._share.count_pass(self._clock.now_s() - started_s)
         self.sweep()
+        return True
+
+    def lone_step(self) -> bool:
+        """Run a round of the only stream there is; False, with nothing done, if a shared step has to decide.
+
+        For when no request waits: whoever waits may have to be admitted first.
+        """
+        stream = self._lone.take(self._streams)
+        if stream is None:
+            return False
+        self._stalls = 0
+        started_s = self._clock.now_s()
+        self._rounds.play((stream,))
+        # as in shared steps, the last round counts when a prompt comes
+        self._share.reset()
+        self._share.count_round(self._clock.now_s() - started_s)
+        if stream.is_finished:
+            self.sweep()
         return True
 
     def discard(self, stream: Stream, outcome: FinishReason | HermitcrabError) -> None:

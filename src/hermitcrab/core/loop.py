@@ -180,10 +180,17 @@ class HostLoop:
         self._deliver()
 
     def step(self) -> bool:
-        """Deliver what has ended, admit what fits, do one piece of work, deliver; False without work."""
-        self._deliver()
-        self._admit()
-        has_worked = self.engine.step()
+        """Deliver what has ended, admit what fits, do one piece of work, deliver; False without work.
+
+        With nobody waiting and one live stream that work is its next round, and the rest is left out.
+        """
+        # another job waits, or has ended and must hear of it before the next round
+        is_alone = len(self._jobs) == 1 and not self.is_draining
+        has_worked = is_alone and self.engine.lone_step()
+        if not has_worked:
+            self._deliver()
+            self._admit()
+            has_worked = self.engine.step()
         self._watch_progress(has_worked=has_worked)
         self._rate.note(now_s=self._clock.now_s(), reply_tokens=self.engine.totals.reply_tokens)
         self._deliver()

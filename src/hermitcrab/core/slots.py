@@ -64,7 +64,7 @@ def room(
     grow_tokens: int,
 ) -> Room:
     """What a stream does before its next round, from numbers alone; `free` is a part of `sessions`."""
-    if standing.capacity_rows >= standing.end_rows or _goes_on(standing, standing.capacity_rows, window_rows):
+    if stays(standing, window_rows=window_rows):
         return Stay()
     larger = [session for session in sessions if is_wanted(session, standing, window_rows=window_rows)]
     if not larger:
@@ -73,6 +73,13 @@ def room(
     usable = [session for session in larger if session in free]
     target = smallest(usable, at_least_rows=roomy_rows) or smallest(usable, at_least_rows=0)
     return Pause() if target is None else Move(target.slot)
+
+
+def stays(standing: Standing, *, window_rows: int) -> bool:
+    """True if the stream's own session holds it to its end, or its next round and the one after it."""
+    return standing.capacity_rows >= standing.end_rows or _goes_on(
+        standing, standing.capacity_rows, window_rows
+    )
 
 
 def is_wanted(session: Session, standing: Standing, *, window_rows: int) -> bool:

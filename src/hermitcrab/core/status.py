@@ -46,6 +46,8 @@ class Totals:
     copies_accepted: int = 0
     moves: int = 0
     pauses: int = 0
+    handed_to_lone: int = 0
+    handed_to_shared: int = 0
     ended_by_length: int = 0
     recent_moves: deque[MadeMove] = field(default_factory=lambda: deque(maxlen=RECENT_MOVES))
     timings: TimingTallies = field(default_factory=TimingTallies)
@@ -133,6 +135,8 @@ def snapshot(
         copies_accepted=totals.copies_accepted,
         moves=totals.moves,
         pauses=totals.pauses,
+        handed_to_lone=totals.handed_to_lone,
+        handed_to_shared=totals.handed_to_shared,
         load_check=load_check,
         ended_by_length=totals.ended_by_length,
         recent_moves=tuple(_move(move, now_s) for move in totals.recent_moves),

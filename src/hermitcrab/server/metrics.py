@@ -143,6 +143,10 @@ def _totals(status: Status) -> Iterator[Metric]:
     accepted.add_metric(["head"], status.accepted - status.copies_accepted)
     accepted.add_metric(["copy"], status.copies_accepted)
     yield accepted
+    handed = _counter("hand_overs", "Times a stream went into the lone driver, or came back from it", ["to"])
+    handed.add_metric(["lone"], status.handed_to_lone)
+    handed.add_metric(["shared"], status.handed_to_shared)
+    yield handed
     yield _counter("moves", "Moves of a stream to a larger session", value=status.moves)
     yield _counter("pauses", "Times a stream had to wait for a larger session", value=status.pauses)
 
