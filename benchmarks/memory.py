@@ -5,8 +5,8 @@
 Each case loads a model in a process of its own and fills every session to its end: with a prompt, then with
 as many reply rows as may wait for the draft head, in rounds of the widest windows. Foretold is what the plan
 lists, on top of what the process takes after a tiny model ran in it; measured are its resident bytes, and
-the most they ever were. Random checkpoints of about half a gigabyte are written to DIR and kept there. Last, the time that
-the refusal of the real 6-bit checkpoint takes, from headers alone.
+the most they ever were. Random checkpoints of about half a gigabyte are written to DIR and kept there. Last,
+the time that the refusal of the real 6-bit checkpoint takes, from headers alone.
 """
 
 import argparse
@@ -104,8 +104,8 @@ class Measured:
 
     @property
     def foretold(self) -> int:
-        """What is resident with all sessions full."""
-        return self.start + self.weights + self.sessions
+        """What is resident with all sessions full; the n-gram table keeps its file mapped, all of it here."""
+        return self.start + self.weights + self.sessions + self.mapped
 
     @property
     def foretold_loading_peak(self) -> int:
