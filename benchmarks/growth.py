@@ -32,6 +32,7 @@ from rich.table import Table
 import hermitcrab
 
 SIZED = ("--context", "32768", "--slot-contexts", "16384,4096x6", "--slot-grow", "1024")
+HEAD_START_TOKENS = 1000
 UNSIZED = ("--context", "32768", "--parallel", "1")
 
 
@@ -113,8 +114,12 @@ def ask(url: str, prompt: str) -> Reply:
     return Reply(prompt, text, finish, tokens, extra["moves"], extra["waited_s"], seconds)
 
 
+def streams(url: str) -> list[dict[str, Any]]:
+    return httpx.get(f"{url}/v1/status").json()["streams"]
+
+
 def together(url: str, asked: list[str]) -> list[Reply]:
-    """All requests at once, the first one a little ahead: so it is the first to outgrow its session."""
+    """All requests at once, the first one ahead: so it outgrows its session first, and moves twice."""
     replies: dict[int, Reply] = {}
 
     def run(place: int) -> None:
@@ -122,7 +127,7 @@ def together(url: str, asked: list[str]) -> list[Reply]:
 
     threads = [threading.Thread(target=run, args=(place,)) for place in range(len(asked))]
     threads[0].start()
-    while not any(stream["reply_tokens"] for stream in httpx.get(f"{url}/v1/status").json()["streams"]):
+    while not any(stream["reply_tokens"] > HEAD_START_TOKENS for stream in streams(url)):
         time.sleep(0.02)
     for thread in threads[1:]:
         thread.start()

@@ -425,7 +425,7 @@ def test_200_random_turns_with_forks_and_cancels_are_each_as_if_fresh(budget_byt
     play(200, seed=5, budget_bytes=budget_bytes)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("seed", "budget_bytes"), [(1, 2_500), (2, 8_000), (3, 20_000), (4, PLENTY_BYTES)])
 def test_1000_random_turns_with_forks_and_cancels_are_each_as_if_fresh(seed: int, budget_bytes: int) -> None:

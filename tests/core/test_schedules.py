@@ -388,7 +388,7 @@ def test_any_schedule_with_faults_gives_each_request_one_end_and_no_wrong_token(
     run_schedules(FaultySchedules, schedules=40, acts=25)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("machine", [Schedules, FaultySchedules])
 def test_thousands_of_schedules_give_each_request_one_end_and_no_wrong_token(

@@ -298,7 +298,7 @@ def test_streams_in_any_company_are_as_if_alone(model: Model) -> None:
     run_machine(model, examples=20, steps=12, phases=[Phase.generate], derandomize=True)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_streams_in_any_company_are_as_if_alone_in_long_random_lives(model: Model) -> None:
     run_machine(model, examples=300, steps=40, phases=[Phase.generate, Phase.shrink], derandomize=False)

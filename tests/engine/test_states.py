@@ -275,7 +275,7 @@ def test_random_turns_with_forks_are_as_if_fresh_and_memory_stays_under_its_cap(
     assert status.evicted > 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_200_random_turns_with_forks_are_as_if_fresh_and_memory_stays_under_its_cap(model: Model) -> None:
     house = turns(model, 200, seed=4, budget_bytes=budget_for(model, states=3))
