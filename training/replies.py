@@ -5,13 +5,12 @@ from dataclasses import dataclass
 
 from hermitcrab.clock import WallClock
 from hermitcrab.core.api import Event, Failed, Finished, FinishReason, Request, Tokens
-from hermitcrab.core.backend import Backend, DraftRequest, Facts, SlotId, StateKeeper, Verified, Window
+from hermitcrab.core.backend import Backend, Verified, Window
 from hermitcrab.core.lanes import LaneRules
 from hermitcrab.core.loop import HostLoop
 from hermitcrab.engine.build import build_backend
 from hermitcrab.models.qwen4_exp.checkpoint import Checkpoint
-from hermitcrab.sampling.edits import Edits
-from hermitcrab.sampling.logprobs import TokenLogprobs
+from hermitcrab.receipts.relays import Relay
 from hermitcrab.sampling.params import Sampling
 
 GREEDY = Sampling()
@@ -59,32 +58,16 @@ class DraftCount:
     stood: int = 0
 
 
-class DraftWatch:
+class DraftWatch(Relay):
     """A backend that passes every call on, and compares the drafts of each window with its draws.
 
     What is drafted behind the end of a reply counts for nothing.
     """
 
     def __init__(self, backend: Backend, eos_ids: frozenset[int]) -> None:
-        self._backend = backend
+        super().__init__(backend)
         self._eos_ids = eos_ids
         self.depths = [DraftCount() for _ in range(backend.facts().draft_depth)]
-
-    def facts(self) -> Facts:
-        """The backend's own."""
-        return self._backend.facts()
-
-    def prefill(self, slot: SlotId, position: int, tokens: Sequence[int]) -> None:
-        """Passed on."""
-        self._backend.prefill(slot, position, tokens)
-
-    def draw_first(self, slot: SlotId, position: int, sampling: Sampling, edits: Edits | None = None) -> int:
-        """Passed on."""
-        return self._backend.draw_first(slot, position, sampling, edits)
-
-    def first_logprobs(self, slot: SlotId, token: int, top: int) -> TokenLogprobs:
-        """Passed on."""
-        return self._backend.first_logprobs(slot, token, top)
 
     def verify(self, windows: Sequence[Window]) -> list[Verified]:
         """Passed on; then counted."""
@@ -103,26 +86,6 @@ class DraftWatch:
             depth.stood += is_reached
             if has_ended:
                 return
-
-    def keep(self, slot: SlotId, rows: int) -> None:
-        """Passed on."""
-        self._backend.keep(slot, rows)
-
-    def draft(self, requests: Sequence[DraftRequest]) -> list[tuple[int, ...]]:
-        """Passed on."""
-        return self._backend.draft(requests)
-
-    def move(self, source: SlotId, target: SlotId) -> None:
-        """Passed on."""
-        self._backend.move(source, target)
-
-    def release(self, slot: SlotId) -> None:
-        """Passed on."""
-        self._backend.release(slot)
-
-    def keeper(self) -> StateKeeper | None:
-        """The backend's own."""
-        return self._backend.keeper()
 
 
 def replies(

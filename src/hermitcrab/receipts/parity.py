@@ -87,7 +87,7 @@ def unavailable() -> tuple[Outcome, ...]:
     """Receipts on the list that no run of parity makes."""
     return (
         not_available("aggregate speed at 1 to 16 streams", "a matter of speed, not of parity", receipt="2"),
-        not_available("lone-driver hand-overs", "there is no lone driver yet", receipt="5"),
+        not_available("lone-driver hand-overs", "this command does not bring one about", receipt="5"),
         not_available("first token after idling", "a matter of speed, not of parity", receipt="7"),
     )
 
